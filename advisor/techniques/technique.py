@@ -1,0 +1,58 @@
+"""What a technique is: a function from run to run, registered under its id of the vocabulary.
+
+What it saves is the difference of two estimates and what it costs the ratio of two step times, so neither is typed in. Words about it
+(what can go wrong, how to see that it worked, sources) are in ``knowledge/techniques/<id>.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from advisor.rules.rule import Tier
+from advisor.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """Why a technique can not be used on a run: card, model family, framework, version, exclusion, or nothing to gain."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Technique:
+    """A registered technique. ``estimated`` False: an action outside the model (upgrade, free another process).
+
+    ``alters_learning``: shorter sequences, another optimizer, a smaller rank: what is learned may change, so it comes last in
+    its tier. ``exact``: the same numbers up to rounding.
+    """
+
+    id: str
+    tier: Tier
+    apply: Callable[[Run], Run | NotApplicable]
+    exact: bool
+    estimated: bool = True
+    alters_learning: bool = False
+
+
+_REGISTRY: dict[str, Technique] = {}
+
+
+def technique(
+    id: str, *, tier: Tier, exact: bool = True, estimated: bool = True, alters_learning: bool = False
+) -> Callable[[Callable[[Run], Run | NotApplicable]], Callable[[Run], Run | NotApplicable]]:
+    """Register a function as a technique."""
+
+    def register(function: Callable[[Run], Run | NotApplicable]) -> Callable[[Run], Run | NotApplicable]:
+        if id in _REGISTRY:
+            raise ValueError(f"technique {id!r} is registered twice")
+        _REGISTRY[id] = Technique(id, tier, function, exact, estimated, alters_learning)
+        return function
+
+    return register
+
+
+def registered() -> dict[str, Technique]:
+    """What is registered so far; :func:`advisor.techniques.all_techniques` imports every tier first."""
+    return dict(_REGISTRY)
