@@ -1,0 +1,105 @@
+"""A Hugging Face ``config.json`` → :class:`Architecture`, and a job's model → the same, cached."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from advisor import knowledge
+from advisor.architecture import presets
+from advisor.architecture.keys import ConfigError, Keys
+from advisor.architecture.shape import Architecture
+from advisor.job import Model
+
+__all__ = ["ConfigError", "of_model", "read"]
+
+MAX_KEYS = 2_000
+MAX_DEPTH = 12
+_CACHE_SIZE = 512
+
+READERS: dict[str, str] = {
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"), "dense"),
+    **dict.fromkeys(("gpt2", "gpt_bigcode"), "gpt2"),
+}
+
+
+@cache
+def _defaults() -> dict[str, dict[str, Any]]:
+    """Shape-deciding defaults of transformers' config classes by ``model_type`` (transformers 5.24)."""
+    data: dict[str, dict[str, Any]] = json.loads(knowledge.path("models", "defaults.json").read_text(encoding="utf-8"))
+    return data
+
+
+def read(config: Mapping[str, Any], *, name: str | None = None) -> Architecture:
+    """The architecture that a config describes.
+
+    A ``model_type`` without a reader is read as a Llama-like decoder where its keys allow it, and ``unread`` says so.
+
+    Raises:
+        ConfigError: where a key that decides the shape is missing or wrong; the message names it. ``name`` is put in front.
+    """
+    try:
+        if not isinstance(config, Mapping):
+            raise ConfigError(f"a model's config must be a mapping of keys to values, not {type(config).__name__}")
+        _check_bounds(config, 0, [0])
+        kind = config.get("model_type")
+        if kind is not None and (not isinstance(kind, str) or len(kind) > 100):
+            raise ConfigError("model_type must be a word such as 'llama'")
+        keys = Keys(config, _defaults().get(kind or "", {}))
+        module = READERS.get(keys.model_type)
+        reader = importlib.import_module(f"advisor.architecture.families.{module or 'dense'}")
+        architecture: Architecture = reader.read(keys)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}" if name else str(error)) from None
+    notes = keys.unread()
+    if module is None:
+        said = f"model_type {keys.model_type!r} has no reader" if keys.model_type else "the config has no model_type"
+        notes = (f"{said}; it was read as a Llama-like decoder from its keys", *notes)
+    return replace(architecture, unread=(*architecture.unread, *notes)) if notes else architecture
+
+
+_architectures: OrderedDict[str, Architecture | None] = OrderedDict()
+
+
+def of_model(model: Model) -> Architecture | None:
+    """The architecture of a job's model: its config, else the preset of its name; ``None`` where neither is there or the name is unknown.
+
+    Raises:
+        ConfigError: where the config is written and cannot be read.
+    """
+    if model.config is None and not model.name:
+        return None
+    key = json.dumps([model.name if model.config is None else None, model.config, model.source, model.mlp], sort_keys=True, default=repr)
+    if key in _architectures:
+        _architectures.move_to_end(key)
+        return _architectures[key]
+    found = _read_model(model)
+    _architectures[key] = found
+    while len(_architectures) > _CACHE_SIZE:
+        _architectures.popitem(last=False)
+    return found
+
+
+def _read_model(model: Model) -> Architecture | None:
+    if model.config is not None:
+        return read(model.config)
+    preset = presets.find(model.name or "")
+    return read(preset.config, name=preset.hub_id) if preset else None
+
+
+def _check_bounds(value: Any, depth: int, seen: list[int]) -> None:
+    """Deep nests and endless configs are refused before anything is read."""
+    if depth > MAX_DEPTH:
+        raise ConfigError(f"the config is nested more than {MAX_DEPTH} deep; a model's config has two or three levels")
+    items = value.values() if isinstance(value, Mapping) else value
+    for item in items:
+        seen[0] += 1
+        if seen[0] > 100_000:
+            raise ConfigError("the config has more than 100,000 values; a model's config has some hundreds at most")
+        if isinstance(item, (Mapping, list, tuple)):
+            _check_bounds(item, depth + 1, seen)

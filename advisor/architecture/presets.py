@@ -1,0 +1,105 @@
+"""Known models: their config, their counted parameters, and what of it was read in a source and what recalled.
+
+One file a model in ``knowledge/models``; ``index.json`` maps hub ids and aliases to files, so that a look-up reads two small files.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from advisor import knowledge
+
+# mirrors repeat a model's name with a suffix that says how it is stored; the shape is the same
+_STORED_AS = re.compile(
+    r"(?:[-_.](?:unsloth|bnb|4bit|8bit|dynamic|gptq|awq|int4|int8|fp8|fp16|bf16|gguf|hf|w4a16|w8a8|q4_k_m|nf4|mxfp4|exl2|quantized|fp8-dynamic))+$",
+    re.IGNORECASE,
+)
+_VARIANT = re.compile(r"[-_](?:instruct|chat|base|it|pt|sft|dpo)(?:[-_](?:hf|v\d(?:\.\d)?|\d{4}))?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A known model. ``match`` says how the asked name led here where it is not the model's own name."""
+
+    hub_id: str
+    aliases: tuple[str, ...]
+    config: dict[str, Any]
+    parameters: int
+    active_parameters: int | None
+    verified: bool
+    source: str
+    note: str = ""
+    match: str = ""
+
+
+@cache
+def index() -> dict[str, str]:
+    """Lower-case hub id or alias → file stem."""
+    data: dict[str, str] = json.loads(knowledge.path("models", "index.json").read_text(encoding="utf-8"))
+    return data
+
+
+@cache
+def _tails() -> dict[str, str]:
+    tails: dict[str, str] = {}
+    for name, stem in index().items():
+        tails.setdefault(name.rpartition("/")[2], stem)
+    return tails
+
+
+@cache
+def _load(stem: str, match: str) -> Preset:
+    data = json.loads(knowledge.path("models", f"{stem}.json").read_text(encoding="utf-8"))
+    counted = data["parameters"]
+    return Preset(
+        hub_id=data["hub_id"],
+        aliases=tuple(data.get("aliases", ())),
+        config=data["config"],
+        parameters=counted["total"],
+        active_parameters=counted.get("active"),
+        verified=bool(data.get("verified")),
+        source=data.get("source") or "",
+        note=data.get("note") or "",
+        match=match,
+    )
+
+
+def find(name: str) -> Preset | None:
+    """The model by hub id or alias (case is ignored), by a mirror's name, or by a local path that ends in a known name."""
+    if not name or len(name) > 1000:
+        return None
+    known, asked = index(), name.strip().lower().rstrip("/\\")
+    if asked in known:
+        return _load(known[asked], "")
+    tail = re.split(r"[/\\]", asked)[-1]
+    if tail.startswith("models--"):  # the hub's cache folder: models--owner--name
+        owner_name = tail.removeprefix("models--").replace("--", "/")
+        if owner_name in known:
+            return _load(known[owner_name], f"the cache folder {tail!r} names it")
+        tail = owner_name.rpartition("/")[2]
+    tails = _tails()
+    if tail in tails:
+        return _load(tails[tail], f"the last part of {name.strip()!r} is its name; the same shape is assumed")
+    bare = _STORED_AS.sub("", tail)
+    for candidate in (bare, _VARIANT.sub("", bare)):
+        for form in (candidate, f"{candidate}-instruct", f"{candidate}-hf", f"{candidate}-base", f"{candidate}-it", f"{candidate}-chat"):
+            if form in tails:
+                return _load(tails[form], f"{name.strip()!r} without its suffix is its name; the same shape is assumed")
+    return None
+
+
+def names() -> tuple[str, ...]:
+    """Hub ids of all known models, sorted."""
+    return tuple(sorted({stem.replace("__", "/", 1) for stem in index().values()}))
+
+
+def nearest(name: str) -> str | None:
+    """The known hub id nearest to a name that is not known; ``None`` where none is near."""
+    tails = _tails()
+    close = difflib.get_close_matches(re.split(r"[/\\]", name.strip().lower())[-1][:200], list(tails), n=1, cutoff=0.6)
+    return tails[close[0]].replace("__", "/", 1) if close else None
