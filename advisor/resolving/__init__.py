@@ -1,0 +1,45 @@
+"""Fill what a job leaves open, each value with the Fact that says from where.
+
+Order for each field: what is written or was read, the named framework's default of its version, what other values imply, a stated
+assumption with its reason. What decides the estimate and is still open is named in ``Run.missing``.
+"""
+
+from __future__ import annotations
+
+from advisor.architecture import of_model
+from advisor.evidence import Evidence, Fact
+from advisor.job import Job
+from advisor.resolving import activations, batch, method, objective, optimizer, parallel, precision
+from advisor.resolving.draft import Draft
+from advisor.run import Run
+
+__all__ = ["fill"]
+
+# Later steps look at what earlier ones settled: the method decides the precision of adapters, the strategy who makes the compute copy.
+STEPS = (method.settle, parallel.settle, objective.settle, precision.settle, optimizer.settle, batch.settle, activations.settle)
+
+
+def fill(job: Job, evidence: Evidence, facts: dict[str, Fact]) -> Run:
+    """The run of a job.
+
+    ``facts`` are those already known for the job's values (of an earlier resolving, or of a reader). Values that an earlier resolving
+    derived are derived anew, because what they followed from may have changed; what is written or read is never changed.
+    """
+    draft = Draft(job, evidence, facts)
+    for step in STEPS:
+        step(draft)
+    resolved = draft.job()
+    return Run(job=resolved, stated=draft.stated, facts=draft.facts, missing=_missing(resolved))
+
+
+def _missing(job: Job) -> tuple[str, ...]:
+    """The fields without which no estimate is possible."""
+    missing = []
+    if job.model.name is None and job.model.config is None:
+        missing.append("model.name")
+    elif of_model(job.model) is None:
+        missing.append("model.config")
+    missing += [path for path in ("batch.micro_batch", "batch.seq_len") if job.get(path) is None]
+    if "batch.micro_batch" in missing and job.batch.token_budget is not None:
+        missing.remove("batch.micro_batch")
+    return tuple(missing)

@@ -1,0 +1,115 @@
+"""How the job is divided: ranks, groups, and the strategy's own settings."""
+
+from __future__ import annotations
+
+from advisor.resolving import family
+from advisor.resolving.draft import Draft
+
+
+def settle(draft: Draft) -> None:
+    """``parallel.*``, ``offload.*`` and the number of GPUs."""
+    for name in ("tensor", "context", "pipeline", "expert", "expert_tensor"):
+        draft.default(f"parallel.{name}", 1, "every framework", "not asked for")
+    _strategy(draft, _gpus(draft))
+    _groups(draft)
+    _own_settings(draft)
+    for name in ("parameters", "optimizer", "gradients", "activations"):
+        draft.default(f"offload.{name}", "none", "every framework", "offloading is off unless asked for")
+    draft.default("offload.tiled_mlp", False, "every framework", "not asked for")
+
+
+def _gpus(draft: Draft) -> int | None:
+    """GPUs of the job, where they are known or follow from the groups or the ranks that were seen."""
+    hardware, nodes = draft.get("hardware.gpus_per_node"), draft.get("hardware.nodes")
+    groups = [draft.get(f"parallel.{name}") for name in ("shard", "replicate")]
+    model = draft.get("parallel.tensor") * draft.get("parallel.pipeline")
+    if hardware is not None:
+        draft.assume("hardware.nodes", 1, "no further node was named")
+        return int(hardware) * int(draft.get("hardware.nodes"))
+    if groups[0] is not None:
+        total = groups[0] * (groups[1] or 1) * model
+        count = max(1, nodes or 1)
+        draft.infer("hardware.gpus_per_node", max(1, total // count), "GPUs = shard x replicate x tensor x pipeline")
+        draft.infer("hardware.nodes", count, "as given, else one")
+        return int(total)
+    ranks = [f.rank for f in draft.evidence.failures if f.rank is not None] + [f.gpu for f in draft.evidence.failures if f.gpu is not None]
+    seen = max([rank + 1 for rank in ranks] + [len({d.index for d in draft.evidence.devices})])
+    if seen > 1:
+        draft.infer("hardware.gpus_per_node", seen, "the highest rank or device that was seen")
+        draft.infer("hardware.nodes", 1, "no further node was seen")
+        return seen
+    return None
+
+
+def _strategy(draft: Draft, gpus: int | None) -> None:
+    if draft.get("parallel.device_map") is not None:
+        draft.infer("parallel.strategy", "none", "a device_map divides the layers")
+    if draft.framework in family.MEGATRON:
+        draft.default(
+            "parallel.strategy", "megatron", f"{draft.framework}: the distributed optimizer is off unless asked for", alternatives=("megatron-distributed",)
+        )
+    if draft.framework in ("verl", "torchtitan"):
+        strategy = "fsdp2" if draft.framework == "torchtitan" else "fsdp1"
+        draft.default("parallel.strategy", strategy, f"{draft.framework}: its trainer shards with FSDP", alternatives=("fsdp1", "fsdp2"))
+    if draft.framework == "openrlhf":
+        draft.default("parallel.strategy", "zero2", "OpenRLHF --zero_stage 2")
+    if gpus is None or gpus == 1:
+        draft.assume("parallel.strategy", "none", "nothing names more than one GPU", alternatives=("ddp", "zero3", "fsdp2"))
+    draft.assume(
+        "parallel.strategy", "ddp", f"{gpus} GPUs and no sharding named: each rank holds everything", alternatives=("zero2", "zero3", "fsdp1", "fsdp2")
+    )
+
+
+def _groups(draft: Draft) -> None:
+    strategy = draft.get("parallel.strategy")
+    model = draft.get("parallel.tensor") * draft.get("parallel.pipeline")
+    if draft.get("hardware.gpus_per_node") is None and strategy in family.SHARDING and draft.get("parallel.shard") is None:
+        draft.assume("hardware.gpus_per_node", 8, "a sharding strategy is named and no number of GPUs; eight is a usual node", alternatives=(2, 4, 8, 16))
+    draft.assume("hardware.gpus_per_node", max(1, model), "nothing names more GPUs")
+    draft.assume("hardware.nodes", 1, "no further node was named")
+    gpus = draft.get("hardware.gpus_per_node") * draft.get("hardware.nodes")
+    divided = max(1, gpus // model)
+    if strategy in family.SHARDING:
+        shard = draft.get("parallel.shard")
+        replicate = draft.get("parallel.replicate")
+        draft.infer("parallel.shard", max(1, divided // (replicate or 1)), f"{gpus} GPUs / (tensor x pipeline = {model}) / replicate {replicate or 1}")
+        shard = draft.get("parallel.shard")
+        draft.infer("parallel.replicate", max(1, divided // shard), f"{gpus} GPUs / (tensor x pipeline = {model}) / shard {shard}")
+    else:
+        draft.infer("parallel.shard", 1, f"strategy {strategy} divides nothing")
+        draft.infer("parallel.replicate", 1 if draft.get("parallel.device_map") else max(1, divided // draft.get("parallel.shard")), f"{gpus} GPUs / {model}")
+
+
+def _own_settings(draft: Draft) -> None:
+    strategy = draft.get("parallel.strategy")
+    if strategy in family.SHARDED_BY_FSDP:
+        draft.default("parallel.reshard_after_forward", True, "torch FSDP FULL_SHARD / fully_shard")
+        draft.default("parallel.limit_all_gathers", True, "torch FullyShardedDataParallel limit_all_gathers")
+        draft.default("parallel.prefetch", "backward-pre", "torch FullyShardedDataParallel backward_prefetch")
+    if strategy == "ddp":
+        draft.default("parallel.gradient_as_bucket_view", False, "torch DistributedDataParallel gradient_as_bucket_view")
+    if strategy in family.ZERO:
+        for name, elements, key in (
+            ("bucket_elements", 500_000_000, "reduce_bucket_size"),
+            ("allgather_bucket_elements", 500_000_000, "allgather_bucket_size"),
+        ):
+            draft.default(f"parallel.{name}", elements, f"deepspeed runtime/zero/config.py {key}")
+    if strategy == "zero3":
+        for name, elements, key in (
+            ("prefetch_elements", 50_000_000, "stage3_prefetch_bucket_size"),
+            ("max_live_elements", 1_000_000_000, "stage3_max_live_parameters"),
+            ("persistence_elements", 100_000, "stage3_param_persistence_threshold"),
+        ):
+            draft.default(f"parallel.{name}", elements, f"deepspeed runtime/zero/config.py {key}")
+    draft.default("parallel.sequence", False, "Megatron --sequence-parallel", "off unless asked for")
+    if draft.get("parallel.context") > 1:
+        draft.assume("parallel.context_kind", "ring", "the usual form", alternatives=("ulysses",))
+    if draft.get("parallel.pipeline") > 1:
+        draft.default("parallel.virtual_stages", 1, "no interleaving asked for")
+        draft.assume("parallel.pipeline_rank", "max", "the stage that needs most is meant")
+        draft.assume(
+            "parallel.microbatches",
+            2 * draft.get("parallel.pipeline"),
+            "at least as many as stages are in flight",
+            alternatives=(draft.get("parallel.pipeline"),),
+        )
