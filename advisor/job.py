@@ -16,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 MAX_JOB_BYTES = 1_000_000  # a job file is some kilobytes; this is far above any real one
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _T = TypeVar("_T", bound=BaseModel)
 
 Layout = Literal["none", "nf4", "fp4", "int8", "gptq-int4", "awq-int4", "fp8", "mxfp4"]
@@ -388,17 +389,11 @@ def fields() -> tuple[str, ...]:
     return tuple(_paths(Job, ""))
 
 
-class _NoAliasLoader(yaml.CSafeLoader if hasattr(yaml, "CSafeLoader") else yaml.SafeLoader):  # type: ignore[misc]
-    """A safe loader that refuses aliases: a few of them can stand for gigabytes."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.events.AliasEvent):
-            raise yaml.YAMLError("YAML aliases (*name) are not read: they can expand without bound")
-        return super().compose_node(parent, index)
-
-
 def _load_yaml(text: str) -> Any:
-    return yaml.load(text, Loader=_NoAliasLoader)  # noqa: S506  a SafeLoader
+    """YAML without aliases: a few of them can stand for gigabytes. Depth is bounded by the parser's own recursion limit."""
+    if any(isinstance(event, yaml.events.AliasEvent) for event in yaml.parse(text, Loader=_LOADER)):
+        raise ValueError("YAML aliases (*name) are not read: they can expand without bound")
+    return yaml.load(text, Loader=_LOADER)  # noqa: S506  a SafeLoader
 
 
 def _kind_in_words(value: Any) -> str:

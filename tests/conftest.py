@@ -1,0 +1,20 @@
+"""What several test files share: where things are, and why a test is skipped."""
+
+import importlib.util
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what this machine lacks, with how to get it."""
+    has_torch = importlib.util.find_spec("torch") is not None and importlib.util.find_spec("transformers") is not None
+    has_browser = shutil.which("chromium") is not None and importlib.util.find_spec("playwright") is not None
+    for item in items:
+        if item.get_closest_marker("torch") and not has_torch:
+            item.add_marker(pytest.mark.skip(reason="torch or transformers is not installed: pip install -e '.[probe]'"))
+        if item.get_closest_marker("browser") and not has_browser:
+            item.add_marker(pytest.mark.skip(reason="Chromium or Playwright is missing: apt-get install chromium, pip install playwright"))

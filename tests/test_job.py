@@ -1,0 +1,58 @@
+"""The job file: what is read, what is refused and with which words."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor.job import Job, JobError, fields, read_job
+
+
+def test_what_is_not_written_is_unknown() -> None:
+    job = read_job("version: 1\nbatch: {micro_batch: 4}")
+    assert job.batch.micro_batch == 4
+    assert job.batch.seq_len is None and job.load is None and job.get("load.dtype") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("batch: {micro_bach: 1}", "did you mean 'batch.micro_batch'"),
+        ("bathc: {}", "did you mean 'batch'"),
+        ("batch: {micro_batch: 0}", "greater than or equal to 1 (read 0)"),
+        ("batch: {micro_batch: 1000000000000}", "less than or equal to"),
+        ("batch: {seq_len: -5}", "greater than or equal to 1"),
+        ("method: {kind: loar}", "input should be 'full'"),
+        ("- 1\n- 2", "a list"),
+        ("{", "neither YAML nor JSON"),
+        ("a: &a [1]\nb: *a", "aliases"),
+        ("parallel: {pipeline: 2, pipeline_layout: [1, 2, 3]}", "no multiple"),
+        ("rollout: {memory_fraction: .nan}", "finite"),
+    ],
+)
+def test_refuses_with_what_was_read_and_what_is_right(text: str, part: str) -> None:
+    with pytest.raises(JobError) as caught:
+        read_job(text)
+    assert part in str(caught.value)
+
+
+def test_but_changes_some_fields_and_leaves_the_others() -> None:
+    job = read_job({"batch": {"micro_batch": 4, "seq_len": 128}})
+    changed = job.but(batch={"micro_batch": 1}, rollout={"engine": "vllm"})
+    assert (changed.batch.micro_batch, changed.batch.seq_len, changed.rollout.engine) == (1, 128, "vllm")
+    assert changed.but(rollout=None).rollout is None
+    assert job.batch.micro_batch == 4
+    with pytest.raises(JobError):
+        job.but(batch={"micro_batch": -1})
+
+
+@given(st.dictionaries(st.sampled_from(["micro_batch", "seq_len", "gradient_accumulation"]), st.integers(1, 4096)))
+def test_round_trip(batch: dict[str, int]) -> None:
+    job = read_job({"name": "x", "batch": batch})
+    assert read_job(job.to_yaml()) == job
+    assert read_job(job.to_dict()) == job
+
+
+def test_every_path_can_be_read() -> None:
+    job = Job()
+    assert all(job.get(path) is None for path in fields() if path != "version")
+    assert len(fields()) == len(set(fields()))
