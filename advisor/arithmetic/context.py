@@ -1,0 +1,232 @@
+"""Context: the numbers that every part of the arithmetic reads, worked out once from a run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from advisor.architecture import Architecture, Block
+from advisor.arithmetic import moments as at
+from advisor.arithmetic.dtypes import bytes_of
+from advisor.arithmetic.parameters import Counts, count
+from advisor.deviation import Deviation
+from advisor.job import Job
+from advisor.run import Run
+
+Stage = Literal["only", "first", "middle", "last"]
+PREFERENCE = frozenset({"dpo", "kto", "orpo", "reward"})
+ROLLOUT_OBJECTIVES = frozenset({"grpo", "ppo", "rloo"})
+FSDP = frozenset({"fsdp1", "fsdp2", "megatron-fsdp"})
+MEGATRON = frozenset({"megatron", "megatron-distributed", "megatron-fsdp"})
+
+
+class CannotEstimate(ValueError):  # noqa: N818  the name is part of the public interface
+    """A fact without which nothing can be counted; the message names the field and what to give. ``field`` is its dotted path."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One rank of a run in numbers. Sizes of dtypes in bytes, counts in elements, tokens as this rank's forward pass sees them."""
+
+    run: Run
+    job: Job  # run.effective
+    arch: Architecture
+    deviations: tuple[Deviation, ...]
+    moments: frozenset[str]  # the moments this run has
+    # dtypes (bytes); the names are in job.precision
+    weight: int
+    compute: int
+    gradient: int
+    state: int
+    reduce: int
+    adapter: int
+    autocast: bool
+    # tokens of one forward pass on one rank
+    micro_batch: int  # sequences, doubled for pairs (DPO, ORPO, KTO, reward)
+    seq_len: int  # tokens of a sequence on this rank (divided by context ranks)
+    tokens: int
+    accumulation: int
+    # ranks
+    shard: int
+    replicate: int
+    tensor: int
+    context: int
+    pipeline: int
+    expert: int
+    expert_tensor: int
+    expert_shard: int  # ranks over which an expert's own state is divided
+    sequence_parallel: bool
+    strategy: str
+    stage: Stage
+    blocks: tuple[tuple[Block, int], ...]  # text blocks on this pipeline rank: (kind, how many)
+    layers: int
+    has_embedding: bool
+    has_head: bool
+    # how it runs
+    checkpointing: Literal["none", "full", "selective"]
+    reentrant: bool
+    attention: str  # the kernel that is asked for; attention_scores decides what really runs
+    kernels: frozenset[str]
+    compiled: bool
+    framework: str | None
+    source: str  # whose modelling code
+    method: str
+    base: str  # layout of the frozen base
+    optimizer: str
+    sm: int | None  # compute capability of the card: 80, 90, ...
+    counts: Counts
+
+    def version(self, package: str) -> tuple[int, ...] | None:
+        """``(4, 48, 1)``; ``None`` where the version is not known."""
+        text = (self.job.framework.versions or {}).get(package)
+        return None if text is None else parse_version(text)
+
+    def at_least(self, package: str, *wanted: int, unknown: bool = True) -> bool:
+        """Whether a package is of the version or newer; ``unknown`` where its version is not known."""
+        found = self.version(package)
+        return unknown if found is None else found >= wanted
+
+    @property
+    def trains(self) -> frozenset[str]:
+        """The moments of a training step."""
+        return self.moments & at.TRAINING
+
+    @property
+    def is_megatron(self) -> bool:
+        """Megatron's own training loop and buffers."""
+        return self.strategy in MEGATRON
+
+    @property
+    def gradients_kept(self) -> bool:
+        """Gradients (whole or sharded) of earlier micro batches are alive in the forward pass of a later one."""
+        return self.accumulation > 1 and not self.job.optimizer.in_backward
+
+
+def parse_version(text: str) -> tuple[int, ...] | None:
+    """The leading numbers of a version: ``2.7.0a0+git`` is ``(2, 7, 0)``."""
+    match = re.match(r"\D?(\d+(?:\.\d+)*)", text)
+    return tuple(int(part) for part in match.group(1).split(".")[:4]) if match else None
+
+
+def read(run: Run, stage: Stage | None = None) -> Context:
+    """The context of a run, for one pipeline stage where it has several.
+
+    Raises:
+        CannotEstimate: architecture, micro batch or sequence length is not known.
+    """
+    job, arch = run.effective, run.architecture
+    if arch is None:
+        raise CannotEstimate("model", "the model's shape is not known: give model.name of a known model, or model.config (its config.json)")
+    batch, precision, parallel, method = job.batch, job.precision, job.parallel, job.method
+    micro, seq = _tokens(job)
+    strategy = parallel.strategy or "none"
+    pipeline, tensor, context = parallel.pipeline or 1, parallel.tensor or 1, parallel.context or 1
+    shard, replicate, expert = parallel.shard or 1, parallel.replicate or 1, parallel.expert or 1
+    expert_tensor = parallel.expert_tensor or (tensor if strategy in MEGATRON else 1)
+    world = shard * replicate * tensor
+    expert_shard = max(1, world // (expert * expert_tensor)) if strategy in MEGATRON else max(1, shard // expert)
+    where = "only" if pipeline == 1 else stage or stages(job)[-1]
+    blocks = _on_stage(arch, job, where)
+    has_embedding, has_head = where in ("only", "first"), where in ("only", "last")
+    pair = 2 if job.objective in PREFERENCE and job.objective != "kto" else 1
+    weight = bytes_of(precision.weights)
+    compute = bytes_of(precision.compute if precision.compute in ("fp32", "bf16", "fp16") else "bf16" if precision.compute else precision.weights)
+    mixed = precision.mixed or "none"
+    return Context(
+        run=run, job=job, arch=arch, deviations=run.deviations, moments=_present(job),
+        weight=weight, compute=compute,
+        gradient=bytes_of(precision.gradients, weight), state=bytes_of(job.optimizer.states, bytes_of(precision.master, weight)),
+        reduce=bytes_of(precision.reduce, compute), adapter=bytes_of(method.adapter_dtype, 4), autocast=mixed == "autocast",
+        micro_batch=micro * pair, seq_len=max(1, seq // context), tokens=max(1, micro * pair * seq // context),
+        accumulation=batch.gradient_accumulation or 1,
+        shard=shard, replicate=replicate, tensor=tensor, context=context, pipeline=pipeline, expert=expert, expert_tensor=expert_tensor,
+        expert_shard=expert_shard, sequence_parallel=bool(parallel.sequence) and tensor > 1, strategy=strategy, stage=where, blocks=blocks,
+        layers=sum(n for _, n in blocks), has_embedding=has_embedding, has_head=has_head,
+        checkpointing=job.activations.checkpointing or "none", reentrant=bool(job.activations.reentrant),
+        attention=job.activations.attention or "sdpa", kernels=frozenset(job.activations.kernels or ()), compiled=bool(job.activations.compile),
+        framework=job.framework.name, source=job.model.source or "huggingface", method=method.kind or "full", base=method.base or "none",
+        optimizer=job.optimizer.name or "adamw", sm=run.card.sm if run.card else None,
+        counts=count(arch, job, blocks, tensor=tensor, expert=expert, expert_tensor=expert_tensor, embedding=has_embedding, head=has_head),
+    )  # fmt: skip
+
+
+def stages(job: Job) -> tuple[Stage, ...]:
+    """The pipeline stages to count for ``parallel.pipeline_rank``: for ``max`` the first, one in the middle, and the last."""
+    p = job.parallel
+    size, rank = p.pipeline or 1, p.pipeline_rank
+    if size == 1:
+        return ("only",)
+    if rank in ("first", 0):
+        return ("first",)
+    if rank in ("last", size - 1):
+        return ("last",)
+    if isinstance(rank, int):
+        return ("middle",)
+    return ("first", "last") if size == 2 else ("first", "middle", "last")
+
+
+def _tokens(job: Job) -> tuple[int, int]:
+    batch = job.batch
+    seq = batch.seq_len
+    if batch.lengths is not None and batch.packed is False and batch.lengths.max is not None:
+        seq = min(seq, batch.lengths.max) if seq else batch.lengths.max
+    if batch.token_budget is not None:
+        return 1, batch.token_budget
+    if seq is None:
+        raise CannotEstimate("batch.seq_len", "the sequence length is not known: give batch.seq_len (tokens of the longest sequence)")
+    if batch.micro_batch is None:
+        raise CannotEstimate("batch.micro_batch", "the micro batch is not known: give batch.micro_batch (sequences a forward pass on one GPU)")
+    return batch.micro_batch, seq
+
+
+def _present(job: Job) -> frozenset[str]:
+    phases = {"load", "forward", "loss", "backward", "step"}
+    if job.rollout is not None and job.rollout.placement != "separate":
+        phases |= {"rollout", "sync"}
+    for section in ("eval", "save", "resume"):
+        if getattr(job, section) is not None:
+            phases.add(section)
+    if job.save is not None and job.save.merge not in (None, "none"):
+        phases.add("merge")
+    return at.of_phases(phases)
+
+
+def _on_stage(arch: Architecture, job: Job, where: Stage) -> tuple[tuple[Block, int], ...]:
+    """The text blocks of a pipeline stage. Layers are dealt out evenly unless ``pipeline_layout`` says otherwise."""
+    p = job.parallel
+    size = p.pipeline or 1
+    if size == 1:
+        return tuple((b, b.count) for b in arch.blocks)
+    chunks = size * (p.virtual_stages or 1)
+    layout = p.pipeline_layout
+    if layout is not None:
+        per = [sum(layout[i::size]) for i in range(size)]  # interleaved: chunk i sits on stage i mod size
+    else:
+        share, rest = divmod(arch.layers, chunks)
+        per_chunk = [share + (1 if i < rest else 0) for i in range(chunks)]
+        per = [sum(per_chunk[i::size]) for i in range(size)]
+    rank = p.pipeline_rank
+    if isinstance(rank, int):
+        index = min(rank, size - 1)
+    elif where == "middle":
+        index = max(range(1, size - 1), key=lambda i: per[i])
+    else:
+        index = 0 if where == "first" else size - 1
+    start = sum(per[:index])
+    return _slice(arch.blocks, start, start + per[index])
+
+
+def _slice(blocks: tuple[Block, ...], start: int, stop: int) -> tuple[tuple[Block, int], ...]:
+    out: list[tuple[Block, int]] = []
+    position = 0
+    for block in blocks:  # kinds in order of first occurrence: exact for "first k dense", a stated mean for alternating kinds
+        overlap = min(stop, position + block.count) - max(start, position)
+        if overlap > 0:
+            out.append((block, overlap))
+        position += block.count
+    return tuple(out)

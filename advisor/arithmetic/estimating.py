@@ -1,0 +1,50 @@
+"""All parts put together: one ledger for a run, the largest stage's where the run has several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from advisor.arithmetic import (
+    activations,
+    attention_scores,
+    communication,
+    decode_cache,
+    dequantised,
+    gradients,
+    logits,
+    optimizer,
+    weights,
+    workspace,
+)
+from advisor.arithmetic import moments as at
+from advisor.arithmetic.context import CannotEstimate, Context, read, stages
+from advisor.job import Job
+from advisor.ledger import Holding, Ledger
+from advisor.run import Run, resolve
+
+PARTS: tuple[Callable[[Context], Iterable[Holding]], ...] = (
+    weights.holdings, gradients.holdings, optimizer.holdings, communication.holdings, activations.holdings, logits.holdings,
+    attention_scores.holdings, dequantised.holdings, decode_cache.holdings, workspace.holdings,
+)  # fmt: skip
+
+
+def estimate(job_or_run: Job | Run) -> Ledger:
+    """Who holds how many bytes on the rank that is meant (``parallel.pipeline_rank``), for every phase the job has.
+
+    Raises:
+        CannotEstimate: the model's shape, the micro batch or the sequence length is not known.
+    """
+    run = job_or_run if isinstance(job_or_run, Run) else resolve(job_or_run)
+    undecided = [f for f in run.missing if f.startswith("model")]
+    if undecided and run.architecture is None:
+        raise CannotEstimate(undecided[0], "the model's shape is not known: give model.name of a known model, or model.config (its config.json)")
+    found = [_of_stage(read(run, stage)) for stage in stages(run.effective)]
+    return max(found, key=lambda ledger: ledger.peak().bytes) if len(found) > 1 else found[0]
+
+
+def _of_stage(ctx: Context) -> Ledger:
+    held: list[Holding] = []
+    for part in PARTS:
+        held.extend(h for h in part(ctx) if h.bytes and h.moments)
+    present = tuple(m for name, m in at.MOMENTS.items() if name in ctx.moments)
+    return Ledger("estimated", tuple(held), present, rank=str(ctx.job.parallel.pipeline_rank or "max") if ctx.pipeline > 1 else "max")

@@ -1,0 +1,227 @@
+"""Elements by what is done with them: quantised, frozen, trained, adapters; for each kind of block and for the outer tensors.
+
+Counts are those of one tensor- and expert-parallel rank, before any division of state over data-parallel ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.architecture import Architecture, Block, Tensor
+from advisor.job import Job
+
+ADAPTED = frozenset({"lora", "dora"})
+ATTENTION_QV = ("q_proj", "v_proj", "query_key_value", "qkv_proj", "c_attn", "Wqkv", "query", "value", "q", "v", "qkv")
+REPLICATED = frozenset({"norm", "router", "position"})  # whole on every tensor-parallel rank
+MEGATRON_VOCAB_MULTIPLE = 128  # --make-vocab-size-divisible-by, times the tensor ranks (Megatron-LM arguments.py)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One weight tensor with its fate: elements on this rank, how many times, and how it is held."""
+
+    name: str
+    role: str
+    elements: int  # of one occurrence, on this rank
+    times: int
+    rows: int  # first dimension on this rank, for padding to the shard ranks
+    columns: int
+    fate: str  # quantised | frozen | trained | adapter
+    expert: bool = False
+    matrix: bool = True
+
+    @property
+    def total(self) -> int:
+        """Elements of all occurrences."""
+        return self.elements * self.times
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The tensors of one block (``layers`` times) or of the outside of the model (``layers`` 1)."""
+
+    name: str
+    layers: int
+    items: tuple[Item, ...]
+    quantised: int
+    frozen: int
+    trained: int
+    adapters: int
+    experts_trained: int  # of ``trained``: routed experts, which expert ranks divide further
+    experts_frozen: int
+    trained_tensors: int
+
+    @property
+    def elements(self) -> int:
+        """All elements of one layer of this unit, adapters included."""
+        return self.quantised + self.frozen + self.trained + self.adapters
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Everything on this rank. ``blocks`` one a kind, then ``vision`` blocks, then ``outer``."""
+
+    blocks: tuple[Unit, ...]
+    vision: tuple[Unit, ...]
+    outer: Unit
+    quantised: int
+    frozen: int
+    trained: int
+    adapters: int
+    trained_tensors: int
+    largest: int  # elements of the largest trained or frozen tensor
+    copied: int  # elements of originals kept beside their trained copy (modules_to_save)
+
+    @property
+    def units(self) -> tuple[Unit, ...]:
+        """Every unit."""
+        return (*self.blocks, *self.vision, self.outer)
+
+    @property
+    def base(self) -> int:
+        """Elements without adapters."""
+        return self.quantised + self.frozen + self.trained
+
+    @property
+    def learned(self) -> int:
+        """Elements that get gradients and optimizer state."""
+        return self.trained + self.adapters
+
+
+def count(
+    arch: Architecture, job: Job, blocks: tuple[tuple[Block, int], ...], *, tensor: int, expert: int, expert_tensor: int, embedding: bool, head: bool
+) -> Counts:
+    """Sort every tensor of this rank by its fate under ``job.method``."""
+    fates = _Fates(arch, job)
+    kinds = tuple(_unit(f"{b.kind} block", n, b.tensors, fates, tensor, expert, expert_tensor) for b, n in blocks)
+    tower = job.model.vision.tower if job.model.vision else None
+    vision: tuple[Unit, ...] = ()
+    if arch.vision and embedding and tower != "skipped":
+        vision = tuple(_unit("vision block", b.count, b.tensors, fates, tensor, 1, 1) for b in arch.vision)
+    outside = []
+    for t in arch.outer:
+        if t.role in ("embedding", "position", "vision", "projector"):
+            if embedding and not (tower == "skipped" and t.role in ("vision", "projector")):
+                outside.append(t)
+        elif head:
+            outside.append(t)
+    if head and not embedding and arch.tied:  # the last pipeline stage keeps its own copy of the tied table
+        outside.extend(Tensor(t.name, t.shape, "head", t.linear, t.times) for t in arch.outer if t.role == "embedding")
+    outer = _unit("outer tensors", 1, tuple(outside), fates, tensor, 1, 1)
+    if embedding or head:
+        outer = _pad_vocabulary(outer, arch, job, tensor)
+    every = (*kinds, *vision, outer)
+    return Counts(
+        blocks=kinds,
+        vision=vision,
+        outer=outer,
+        quantised=sum(u.quantised * u.layers for u in every),
+        frozen=sum(u.frozen * u.layers for u in every),
+        trained=sum(u.trained * u.layers for u in every),
+        adapters=sum(u.adapters * u.layers for u in every),
+        trained_tensors=sum(u.trained_tensors * u.layers for u in every),
+        largest=max((i.elements for u in every for i in u.items), default=0),
+        copied=sum(i.total for i in outer.items if i.fate == "trained") if fates.adapted else 0,
+    )
+
+
+class _Fates:
+    """Which tensors are adapted, quantised, trained."""
+
+    def __init__(self, arch: Architecture, job: Job) -> None:
+        m = job.method
+        self.kind = m.kind or "full"
+        self.adapted = self.kind in ADAPTED
+        self.rank = m.rank or 8  # peft LoraConfig's default
+        self.adapters = m.adapters or 1
+        self.dora = self.kind == "dora"
+        self.layout = m.base or "none"
+        self.saved = frozenset(m.modules_to_save or ())
+        targets = m.targets
+        if targets is None:
+            targets = "qv" if self.adapted else ()
+        self.targets: str | frozenset[str] = targets if isinstance(targets, str) else frozenset(targets)
+        self.tower = (job.model.vision.tower if job.model.vision else None) or ("frozen" if self.adapted else "trained")
+        self.tied = arch.tied
+
+    def wants(self, t: Tensor) -> bool:
+        if not self.adapted or not t.linear or len(t.shape) < 2 or t.role in ("embedding", "position", "norm"):
+            return False
+        if t.role in ("vision", "projector") and self.tower == "frozen":
+            return False
+        leaf = t.name.rpartition(".")[2]
+        if isinstance(self.targets, frozenset):
+            return leaf in self.targets or t.name in self.targets
+        if t.role == "head":
+            return False
+        if self.targets == "all-linear":
+            return True
+        if self.targets == "attention":
+            return t.role == "attention"
+        return t.role == "attention" and leaf in ATTENTION_QV
+
+    def of(self, t: Tensor) -> str:
+        if t.role in ("vision", "projector") and self.tower == "frozen" and t.role == "vision":
+            return "frozen"
+        if not self.adapted and self.kind != "freeze":
+            return "trained"
+        leaf = t.name.rpartition(".")[2]
+        if leaf in self.saved or t.name in self.saved:
+            return "trained"
+        quantisable = t.linear and len(t.shape) >= 2 and t.role not in ("embedding", "head", "position", "norm")
+        if self.layout == "mxfp4":
+            quantisable = t.role == "expert" and len(t.shape) >= 2
+        elif self.layout in ("gptq-int4", "awq-int4"):
+            quantisable = quantisable and t.role not in ("router", "vision", "projector")
+        return "quantised" if self.layout != "none" and quantisable else "frozen"
+
+
+def _unit(name: str, layers: int, tensors: tuple[Tensor, ...], fates: _Fates, tp: int, ep: int, etp: int) -> Unit:
+    items: list[Item] = []
+    for t in tensors:
+        routed = t.role == "expert"
+        parts = etp if routed else 1 if t.role in REPLICATED else tp
+        times = max(1, t.times // ep) if routed and t.times > 1 else t.times
+        divisor = parts * (ep if routed and t.times == 1 else 1)
+        elements = -(-t.elements // divisor) if len(t.shape) > 1 else -(-t.elements // (divisor if routed or t.role in ("attention", "mlp") else 1))
+        columns = t.shape[-1] if len(t.shape) > 1 else 1
+        items.append(Item(t.name, t.role, elements, times, max(1, elements // max(1, columns)), columns, fates.of(t), routed, len(t.shape) > 1))
+        if fates.wants(t):
+            out, inside = t.shape[-2], t.shape[-1]
+            # a column-parallel layer keeps A whole and splits B with its output; a row-parallel one the other way round
+            size = fates.rank * (inside + -(-out // parts)) + (-(-out // parts) if fates.dora else 0)
+            items.append(Item(f"{t.name}.lora", t.role, size, times * fates.adapters, fates.rank, inside, "adapter", routed))
+    by = dict.fromkeys(("quantised", "frozen", "trained", "adapter"), 0)
+    for i in items:
+        by[i.fate] += i.total
+    return Unit(
+        name, layers, tuple(items), by["quantised"], by["frozen"], by["trained"], by["adapter"],
+        sum(i.total for i in items if i.expert and i.fate == "trained"),
+        sum(i.total for i in items if i.expert and i.fate in ("frozen", "quantised")),
+        sum(i.times * (2 if i.fate == "adapter" else 1) for i in items if i.fate in ("trained", "adapter")),
+    )  # fmt: skip
+
+
+def _pad_vocabulary(outer: Unit, arch: Architecture, job: Job, tensor: int) -> Unit:
+    """Megatron pads the vocabulary to a multiple of 128 x tensor ranks; others hold what the config says."""
+    if (job.model.source or "") != "megatron" or not arch.vocab:
+        return outer
+    multiple = MEGATRON_VOCAB_MULTIPLE * tensor
+    padded = -(-arch.vocab // multiple) * multiple
+    extra = (padded - arch.vocab) // tensor
+    if not extra:
+        return outer
+    items = []
+    grown = 0
+    for i in outer.items:
+        if i.role in ("embedding", "head"):
+            more = extra * i.columns
+            grown += more
+            items.append(Item(i.name, i.role, i.elements + more, i.times, i.rows + extra, i.columns, i.fate, i.expert, i.matrix))
+        else:
+            items.append(i)
+    trained = grown if any(i.fate == "trained" for i in outer.items) else 0
+    return Unit(
+        outer.name, 1, tuple(items), outer.quantised, outer.frozen + grown - trained, outer.trained + trained, outer.adapters,
+        outer.experts_trained, outer.experts_frozen, outer.trained_tensors,
+    )  # fmt: skip

@@ -1,0 +1,91 @@
+"""Resident weights: trained, frozen, quantised, adapters, masters, and the casts that autocast keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from advisor.arithmetic import layouts
+from advisor.arithmetic import moments as at
+from advisor.arithmetic.context import Context
+from advisor.arithmetic.sharding import learned_share, split, state_ranks, weight_ranks
+from advisor.ledger import Holding
+
+
+def holdings(ctx: Context) -> Iterator[Holding]:
+    """What the model itself holds on this rank."""
+    c, job = ctx.counts, ctx.job
+    ranks = weight_ranks(ctx)
+    alive = ctx.moments - {at.LOAD_MATERIALISE}
+    dtype = job.precision.weights or "bf16"
+    if job.offload.parameters in ("cpu", "nvme") and ranks >= 1:
+        yield from _offloaded(ctx, ranks)
+        return
+    if c.trained:
+        yield Holding(
+            "weights", "trained weights", ctx.weight * _share(ctx, ranks, "trained"), alive, "trained_elements x bytes_each / ranks",
+            {"trained_elements": c.trained, "bytes_each": ctx.weight, "ranks": ranks}, "element count of the config, torch dtype size", dtype=dtype,
+            layout="sharded" if ranks > 1 else "dense",
+        )  # fmt: skip
+    if c.frozen:
+        each = 4 if job.method.kbit_preparation and ctx.base in ("nf4", "fp4", "int8") else ctx.weight
+        yield Holding(
+            "weights", "frozen weights", each * _share(ctx, ranks, "frozen"), alive, "frozen_elements x bytes_each / ranks",
+            {"frozen_elements": c.frozen, "bytes_each": each, "ranks": ranks},
+            "peft prepare_model_for_kbit_training widens what is not quantised to fp32" if each != ctx.weight else "element count of the config",
+            dtype="fp32" if each == 4 else dtype, layout="sharded" if ranks > 1 else "dense",
+        )  # fmt: skip
+    if c.quantised:
+        payload, constants = quantised_bytes(ctx)
+        yield Holding(
+            "weights", f"base in {ctx.base}", split(payload, ranks) + constants, alive, "payload_bytes / ranks + constants_bytes",
+            {"elements": c.quantised, "payload_bytes": payload, "constants_bytes": constants, "ranks": ranks},
+            "layouts of bitsandbytes, GPTQ, AWQ, MXFP4; block constants stay whole on every rank", dtype=ctx.base, layout=ctx.base,
+        )  # fmt: skip
+    if c.adapters:
+        yield Holding(
+            "weights", "adapters", ctx.adapter * _share(ctx, ranks, "adapters"), alive, "rank x (inputs + outputs) x bytes_each / ranks",
+            {"elements": c.adapters, "rank": job.method.rank, "bytes_each": ctx.adapter, "ranks": ranks},
+            "peft LoraLayer: A [rank, in], B [out, rank]", dtype=job.method.adapter_dtype or "fp32",
+        )  # fmt: skip
+    if c.copied:
+        yield Holding(
+            "weights", "originals under modules_to_save", ctx.weight * split(c.copied, ranks), alive, "elements x bytes_each / ranks",
+            {"elements": c.copied, "bytes_each": ctx.weight, "ranks": ranks}, "peft ModulesToSaveWrapper deep-copies the module and keeps the original",
+            dtype=dtype, copy_of="trained weights", need="avoidable",
+        )  # fmt: skip
+    if job.precision.master == "fp32" and c.learned and job.offload.optimizer in (None, "none"):
+        over = state_ranks(ctx)
+        yield Holding(
+            "weights", "fp32 masters", 4 * learned_share(ctx, over), alive - {at.LOAD_READY}, "trained_elements x 4 / ranks",
+            {"trained_elements": c.learned, "ranks": over}, "DeepSpeed bf16/fp16 optimizers and Megatron's mixed-precision optimizer keep an fp32 copy",
+            dtype="fp32", copy_of="trained weights", need="needed", layout="sharded" if over > 1 else "dense",
+        )  # fmt: skip
+
+
+def quantised_bytes(ctx: Context) -> tuple[int, int]:
+    """Payload and constants of the quantised base on this rank, before division."""
+    payload = constants = 0
+    method = ctx.job.method
+    double, group = method.double_quant is not False, method.group_size or layouts.DEFAULT_GROUP
+    for unit in ctx.counts.units:
+        for item in unit.items:
+            if item.fate == "quantised":
+                times = item.times * unit.layers
+                payload += times * layouts.packed(ctx.base, item.elements)
+                constants += times * layouts.constants(ctx.base, item.rows, item.columns, double_quant=double, group=group)
+    return payload, constants
+
+
+def _share(ctx: Context, ranks: int, fate: str) -> int:
+    if ranks == 1:
+        return int(getattr(ctx.counts, fate))
+    return sum(unit.layers * split(getattr(unit, fate), ranks) for unit in ctx.counts.units)
+
+
+def _offloaded(ctx: Context, ranks: int) -> Iterator[Holding]:
+    """Parameters at home on the host: the card holds only what communication gathers."""
+    size = ctx.weight * split(ctx.counts.trained + ctx.counts.frozen, ranks) + ctx.adapter * split(ctx.counts.adapters, ranks)
+    yield Holding(
+        "weights", "weights on the host", size, ctx.moments, "elements x bytes_each / ranks",
+        {"elements": ctx.counts.base, "bytes_each": ctx.weight, "ranks": ranks}, "offload.parameters", dtype=ctx.job.precision.weights, device="host",
+    )  # fmt: skip
