@@ -1,0 +1,90 @@
+"""Measured runs in the contract's form: a list of ``{id, job, measured, outcome, source, quality, notes}``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from advisor.job import Job, JobError, read_job
+
+Metric = Literal["max_allocated", "max_reserved", "max_active", "nvidia-smi"]
+TOTAL_OF: dict[str, str] = {  # which of the ledger's totals a measured figure is compared with
+    "max_allocated": "max_allocated",
+    "max_active": "max_allocated",  # active counts blocks that a stream still uses; compared with allocated, as the contract says
+    "max_reserved": "max_reserved",
+    "nvidia-smi": "device_used",
+}
+MAX_FILE_BYTES = 50_000_000
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class MeasurementError(ValueError):
+    """A file of measurements that can not be read; the message says which entry and why."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A measured run. ``gib`` is ``None`` where the run ran out; ``problem`` says why a job could not be read."""
+
+    id: str
+    job: Job | None
+    problem: str | None
+    metric: str
+    gib: float | None
+    rank: str
+    outcome: Literal["fits", "ooms"]
+    source: str
+    where: str
+    quality: str
+    notes: str | None
+
+
+def load(paths: Iterable[Path | str]) -> Iterator[Measurement]:
+    """Every measurement of the given files; a folder stands for its ``*.yaml`` files.
+
+    Raises:
+        MeasurementError: a file is missing, too large or no list of measurements.
+    """
+    for path in map(Path, paths):
+        if path.is_dir():
+            yield from load(sorted(path.glob("*.yaml")))
+            continue
+        try:
+            if path.stat().st_size > MAX_FILE_BYTES:
+                raise MeasurementError(f"{path} is larger than {MAX_FILE_BYTES:,} bytes")
+            data = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506  a SafeLoader
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise MeasurementError(f"{path} can not be read: {str(error).splitlines()[0]}") from None
+        if not isinstance(data, list):
+            raise MeasurementError(f"{path} is no list of measurements")
+        for index, entry in enumerate(data):
+            yield _measurement(entry, f"{path.name} entry {index + 1}", path.stem)
+
+
+def _measurement(entry: Any, where: str, file: str) -> Measurement:
+    if not isinstance(entry, dict) or not isinstance(entry.get("measured"), dict) or "id" not in entry:
+        raise MeasurementError(f"{where} has not the form {{id, job, measured, ...}}")
+    measured, source = entry["measured"], entry.get("source") or {}
+    if measured.get("metric") not in TOTAL_OF:
+        raise MeasurementError(f"{where}: metric {measured.get('metric')!r} is none of {', '.join(TOTAL_OF)}")
+    try:
+        job, problem = read_job(entry.get("job") or {}), None
+    except JobError as error:
+        job, problem = None, str(error)
+    return Measurement(
+        id=str(entry["id"]),
+        job=job,
+        problem=problem,
+        metric=measured["metric"],
+        gib=measured.get("gib"),
+        rank=measured.get("rank") or "unstated",
+        outcome="ooms" if entry.get("outcome") == "ooms" else "fits",
+        source=str(source.get("title") or file),
+        where=str(source.get("where") or ""),
+        quality=str(entry.get("quality") or "?"),
+        notes=entry.get("notes"),
+    )

@@ -1,0 +1,66 @@
+"""Cards: every value has a source, names find their card, and what a process can use is never more than what the card has."""
+
+import pytest
+
+from advisor import cards, knowledge
+from advisor.units import GIB
+
+SOURCED = ("smi_total_bytes", "torch_total_bytes", "bandwidth_gb_s", "link_gb_s")
+
+
+@pytest.mark.parametrize("entry", knowledge.load_yaml("gpus.yaml")["cards"], ids=lambda e: e["id"])
+def test_every_value_has_a_source_and_recalled_ones_are_marked(entry: dict) -> None:
+    for name in SOURCED:
+        if entry[name] is not None:
+            assert entry["sources"].get(name), f"{entry['id']}.{name} has no source"
+    if any(rate is not None for rate in entry["tflops_dense"].values()):
+        assert entry["sources"].get("tflops_dense")
+    for name, source in entry["sources"].items():
+        if source and "RECALLED" in source:
+            assert name in entry["unverified"], f"{entry['id']}.{name} was recalled and is not marked"
+
+
+@pytest.mark.parametrize("card", cards.catalogue().values(), ids=lambda c: c.id)
+def test_sizes_are_in_order(card: cards.Card) -> None:
+    usable, why = card.usable()
+    assert why
+    assert 0.5 * card.marketed_gb * 1e9 < usable <= card.marketed_gb * GIB * 1.02
+    if card.smi_bytes and card.torch_bytes:
+        assert card.torch_bytes <= card.smi_bytes * 1.001
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA A100 80GB PCIe", "a100-pcie-80gb"),
+        ("A100-SXM4-40GB", "a100-40gb"),
+        ("NVIDIA H100 80GB HBM3", "h100-80gb"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090-24gb"),
+        ("4090", "rtx4090-24gb"),
+        ("Tesla T4", "t4-16gb"),
+        ("NVIDIA A10G", "a10g-24gb"),
+        ("AMD Instinct MI300X OAM", "mi300x-192gb"),
+        ("NVIDIA RTX 6000 Ada Generation", "rtx6000ada-48gb"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtxpro6000-96gb"),
+        ("NVIDIA H20", "h20-96gb"),
+    ],
+)
+def test_names_as_tools_print_them(name: str, expected: str) -> None:
+    found = cards.find(name)
+    assert found is not None and found.id == expected
+
+
+def test_the_total_settles_which_size_is_meant() -> None:
+    found = cards.find("A100", total_bytes=round(39.39 * GIB))
+    assert found is not None and found.id in {"a100-40gb", "a100-pcie-40gb"}
+
+
+def test_an_unknown_card_is_not_guessed() -> None:
+    assert cards.find("Voodoo 3") is None
+    assert cards.find("") is None
+    assert cards.by_total(123 * GIB) == ()
+
+
+def test_a_printed_capacity_names_the_cards_that_show_it() -> None:
+    assert {c.id for c in cards.by_total(round(79.1 * GIB))} >= {"a100-80gb", "h100-80gb"}
