@@ -1,0 +1,91 @@
+"""``advisor accuracy FILE…``: the estimator against measurements, case by case."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from advisor.cli import UserError
+from advisor.commands import common
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("files", nargs="*", metavar="FILE", help="measurement files or folders of them; without any: those that travel with the advisor")
+    common.add_json(parser)
+    parser.add_argument("--only", metavar="PATTERN", help="only cases whose id matches this pattern (as in *torchtune*, or a part of the id)")
+    parser.add_argument("--by", choices=("estimate", "probe"), default="estimate", help="which way to the ledger is judged")
+    parser.add_argument("--worst", type=int, default=15, metavar="N", help="how many cases to list, worst first (default 15)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Score and print; the exit code is 0 unless something could not be read."""
+    from advisor import accuracy, knowledge
+
+    if args.by == "probe":
+        raise UserError("--by probe is not there yet: the scores are of the estimate")
+    files = _files(args.files or [str(knowledge.path("measurements"))])
+    try:
+        result: dict[str, Any] = accuracy.score(files, only=_pattern(args.only))
+    except (ValueError, OSError) as error:
+        raise UserError(str(error)) from None
+    if args.json:
+        from advisor.render import json
+
+        common.write(json.text(result) + "\n")
+        return 0
+    paper = common.sheet()
+    skipped = result["skipped"]
+    cases = sorted((c for c in result["cases"] if c.get("ape") is not None), key=lambda c: -c["ape"])
+    paper.say(f"{len(cases)} of {result['n']} measured runs estimated, {len(skipped)} skipped with a reason.", "bold")
+    if cases:
+        paper.say(
+            f"Median error {_percent(result['median_ape'])}, nine in ten within {_percent(result['p90_ape'])}, bias {_percent(result['bias'], signed=True)}, "
+            f"inside the stated interval {_share(result['inside_interval'])}, said to fit and did not: {result['false_fits']}."
+        )
+        paper.heading("Worst first: measured, predicted (low to high), error")
+        for case in cases[: max(0, args.worst)]:
+            name = case["id"]
+            figures = f"{case['measured_gib']:.1f} GiB, {case['predicted_gib']:.1f} ({case['low_gib']:.1f} to {case['high_gib']:.1f}), {_percent(case['ape'])}"
+            paper.say(f"{name}: {figures}", indent=2, hang=4)
+    if skipped:
+        paper.heading("Skipped")
+        reasons: dict[str, int] = {}
+        for item in skipped:
+            reasons[item["why"]] = reasons.get(item["why"], 0) + 1
+        for why, count in sorted(reasons.items(), key=lambda kv: -kv[1])[:12]:
+            paper.say(f"{count}: {why}", indent=2, hang=6)
+    common.write(paper.text())
+    return 0
+
+
+def _pattern(only: str | None) -> str | None:
+    """A pattern for fnmatch: a plain text is looked for anywhere in the id."""
+    return only if only is None or any(sign in only for sign in "*?[") else f"*{only}*"
+
+
+def _percent(value: float | None, *, signed: bool = False) -> str:
+    """Errors come in percent."""
+    if value is None:
+        return "not known"
+    return f"{value:+.1f} %" if signed else f"{value:.1f} %"
+
+
+def _share(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.0%}"
+
+
+def _files(names: list[str]) -> list[Path]:
+    out: list[Path] = []
+    for name in names:
+        path = Path(name)
+        if path.is_dir():
+            out.extend(sorted(path.glob("*.y*ml")))
+        elif path.is_file():
+            out.append(path)
+        else:
+            raise UserError(f"{name}: there is no such file")
+    if not out:
+        raise UserError(f"no measurement file (*.yaml) in {', '.join(names)}")
+    return out

@@ -1,0 +1,106 @@
+"""``advisor diagnose FILES… | -``: anything that a person has of a failed run → causes and a plan."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from advisor.cli import UserError
+from advisor.commands import common
+
+MAX_FILES = 400  # of a folder, in order of name; a run of 256 ranks keeps one log each
+MAX_STDIN = 64 * 1024 * 1024
+
+Item = tuple[str, "bytes | str | Path"]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("files", nargs="+", metavar="FILE", help="error texts, logs, configs, scripts, nvidia-smi output, folders; - reads standard input")
+    common.add_json(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="print Markdown, for an issue")
+    form.add_argument("--html", action="store_true", help="print one self-contained page")
+    form.add_argument("--chat", action="store_true", help="print six lines, for a chat")
+    parser.add_argument("--link", action="store_true", help="print the query of a link that brings this diagnosis back, and nothing else")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight, or when a copy or a fallback was found")
+    common.add_overrides(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read, diagnose, print; the exit code is the verdict's."""
+    from advisor.diagnosis import diagnose
+    from advisor.reading import Reading, read
+    from advisor.stating import StatingError, state
+
+    stated = common.overrides(args)
+    reading = read(items(args.files))
+    if stated:
+        try:
+            reading = Reading(*state(reading.job, reading.evidence, stated, "command line"))
+        except StatingError as error:
+            raise UserError(str(error)) from None
+    report = diagnose(reading)
+    if args.json:
+        from advisor.render import json
+
+        common.write(json.text(json.of_report(report)) + "\n")
+    elif args.link:
+        from advisor.share import link
+
+        common.write(link(reading.job, reading.evidence, report).query + "\n")
+    elif args.markdown or args.html or args.chat:
+        from importlib import import_module
+
+        form = "markdown" if args.markdown else "html" if args.html else "chat"
+        common.write(import_module(f"advisor.render.{form}").report(report))
+    else:
+        from advisor.render import terminal
+
+        common.write(terminal.report(report, common.sheet()))
+    doubled = any(f.tier in ("copies", "fallback") and f.confidence >= 0.5 for f in report.findings)
+    if args.strict and report.exit_code == 0 and (report.verdict == "tight" or doubled):
+        return 1
+    return report.exit_code
+
+
+def items(names: list[str]) -> list[Item]:
+    """Named texts for the readers: files as paths, folders opened, ``-`` read once.
+
+    Raises:
+        UserError: a file that is not there or is no file.
+    """
+    out: list[Item] = []
+    for name in dict.fromkeys(names):
+        if name == "-":
+            out.append(("stdin", sys.stdin.buffer.read(MAX_STDIN)))
+            continue
+        path = Path(name)
+        try:
+            if path.is_dir():
+                out.extend(_folder(path))
+            elif path.is_file():
+                path.open("rb").close()
+                out.append((path.name, path))
+            elif path.is_fifo() or path.is_char_device():
+                with path.open("rb") as handle:
+                    out.append((path.name, handle.read(MAX_STDIN)))
+            else:
+                raise UserError(f"{name}: there is no such file")
+        except OSError as error:
+            raise UserError(f"{name} cannot be read: {error.strerror or error}") from None
+    if not out:
+        raise UserError("nothing to read: the folders named hold no files")
+    return _named_apart(out)
+
+
+def _folder(path: Path) -> list[Item]:
+    found = sorted(p for p in path.rglob("*") if p.is_file() and not any(part.startswith(".") for part in p.relative_to(path).parts))
+    return [(str(p.relative_to(path)), p) for p in found[:MAX_FILES]]
+
+
+def _named_apart(found: list[Item]) -> list[Item]:
+    """Two files of one name from different folders keep their folder in the name."""
+    names = [name for name, _ in found]
+    return [(f"{c.parent.name}/{n}" if names.count(n) > 1 and isinstance(c, Path) else n, c) for n, c in found]

@@ -1,0 +1,49 @@
+"""``advisor estimate JOB``: the ledger of a job file."""
+
+from __future__ import annotations
+
+import argparse
+
+from advisor.cli import UserError
+from advisor.commands import common
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    from advisor.ledger import PARTS, PHASES
+
+    parser.add_argument("job", metavar="JOB", help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
+    common.add_json(parser)
+    parser.add_argument("--explain", choices=PARTS, metavar="PART", help=f"the formulas of one part with this job's numbers: {', '.join(PARTS)}")
+    parser.add_argument("--phase", choices=PHASES, metavar="PHASE", help=f"look at the largest moment of one phase: {', '.join(PHASES)}")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight")
+    common.add_overrides(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Resolve, estimate, print; the exit code is the verdict's."""
+    from advisor.arithmetic import estimate
+    from advisor.report import EXIT_CODES
+    from advisor.run import resolve
+    from advisor.stating import StatingError, state
+    from advisor.verdict import judge
+
+    job = common.load_job(args.job)
+    from advisor.evidence import Evidence
+
+    try:
+        job, evidence = state(job, Evidence(), common.overrides(args), "command line")
+    except StatingError as error:
+        raise UserError(str(error)) from None
+    resolved = resolve(job, evidence)
+    ledger = estimate(resolved)
+    verdict, sentence = judge(resolved, ledger)
+    if args.json:
+        from advisor.render import json
+
+        common.write(json.text(json.of_ledger(resolved, ledger, verdict)) + "\n")
+    else:
+        from advisor.render import terminal
+
+        common.write(terminal.estimate(resolved, ledger, verdict, sentence, common.sheet(), part=args.explain, phase=args.phase))
+    return 1 if args.strict and verdict == "tight" else EXIT_CODES[verdict]

@@ -1,0 +1,30 @@
+"""``advisor models``: the models whose shape is known by name."""
+
+from __future__ import annotations
+
+import argparse
+
+from advisor.commands import common
+from advisor.units import show_count
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("only", nargs="?", default="", metavar="TEXT", help="only models whose name holds this text")
+    common.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """List them with their parameters."""
+    from advisor.architecture.presets import find, names
+
+    found = [(name, find(name)) for name in names() if args.only.lower() in name.lower()]
+    if args.json:
+        from advisor.render import json
+
+        common.write(json.text({"version": 1, "models": [{"name": n, "parameters": a.parameters if a else None} for n, a in found]}) + "\n")
+        return 0
+    width = max((len(name) for name, _ in found), default=0)
+    lines = [f"{n:<{width}}  {show_count(a.parameters) if a else 'not read':>9}\n" for n, a in found]
+    common.write("".join(lines) or f"no model's name holds {args.only!r}\n")
+    return 0

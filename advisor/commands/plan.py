@@ -1,0 +1,48 @@
+"""``advisor plan JOB``: the least set of changes that makes a job fit, re-estimated together."""
+
+from __future__ import annotations
+
+import argparse
+
+from advisor.cli import UserError
+from advisor.commands import common
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("job", metavar="JOB", help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
+    common.add_json(parser)
+    parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight")
+    common.add_overrides(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Resolve, plan, print; the exit code is the verdict of the job as it stands."""
+    from advisor.arithmetic import estimate
+    from advisor.evidence import Evidence
+    from advisor.planning import plan
+    from advisor.report import EXIT_CODES
+    from advisor.run import resolve
+    from advisor.stating import StatingError, state
+    from advisor.verdict import judge
+
+    job = common.load_job(args.job)
+    try:
+        job, evidence = state(job, Evidence(), common.overrides(args), "command line")
+    except StatingError as error:
+        raise UserError(str(error)) from None
+    resolved = resolve(job, evidence)
+    ledger = estimate(resolved)
+    verdict, sentence = judge(resolved, ledger)
+    found = plan(resolved)
+    if args.json:
+        from advisor.render import json
+
+        common.write(json.text(json.of_plan(found, resolved, ledger, verdict)) + "\n")
+    else:
+        from advisor.render import terminal, words
+
+        paper = common.sheet()
+        paper.say(f"{words.VERDICTS[verdict]}. {sentence}", "bold")
+        common.write(terminal.plan(found, paper))
+    return 1 if args.strict and verdict == "tight" else EXIT_CODES[verdict]

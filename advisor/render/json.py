@@ -1,0 +1,120 @@
+"""Report and ledger as the contract's JSON. Keys may be added, none taken away."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from advisor.ledger import Ledger
+from advisor.report import Plan, Report
+from advisor.run import Run
+from advisor.units import gib
+
+
+def text(data: dict[str, Any]) -> str:
+    """JSON text for people and programs: indented, readable letters."""
+    return json.dumps(data, indent=2, ensure_ascii=False, default=str)
+
+
+def of_report(report: Report) -> dict[str, Any]:
+    """What ``advisor diagnose --json`` prints."""
+    return {
+        "version": 1,
+        "verdict": report.verdict,
+        "sentence": report.sentence,
+        "phase": report.phase,
+        "rank": report.rank,
+        "findings": [finding.to_json() for finding in report.findings],
+        "plan": [step.to_json() for step in report.plan.steps],
+        "plan_fits": report.plan.fits,
+        "plan_summary": report.plan.summary,
+        "runner_up": [step.to_json() for step in report.plan.runner_up],
+        "alternatives": [step.to_json() for step in report.plan.alternatives],
+        "next_question": _question(report),
+        "cleared": [{"cause": cause, "says": says} for cause, says in report.cleared],
+        "not_applicable": [{"cause": cause, "why": why} for cause, why in report.not_applicable],
+        "could_not_tell": [{"cause": c.cause, "needs": c.needs} for c in report.could_not_tell],
+        "job": report.run.job.to_dict() if report.run else {},
+        "deviations": [d.to_json() for d in report.run.deviations] if report.run else [],
+        "ledger": of_ledger(report.run, report.ledger, report.verdict) if report.run and report.ledger else {},
+        "capacity": {"usable": report.capacity_bytes, "why": report.capacity_why},
+        "failures": [_failure(f) for f in report.evidence.failures],
+        "read": [fact.to_json() for fact in report.read],
+        "assumed": [fact.to_json() for fact in report.assumed],
+        "conflicts": [{"field": c.field, "kept": c.kept.to_json(), "other": c.other.to_json()} for c in report.conflicts],
+        "not_understood": [{"where": n.where, "text": n.text, "why": n.why} for n in report.not_understood],
+        "sources": [{"name": s.name, "kind": s.kind, "size_bytes": s.size_bytes, "note": s.note} for s in report.sources],
+        "notes": list(report.notes),
+    }
+
+
+def of_plan(plan: Plan, run: Run, ledger: Ledger | None, verdict: str) -> dict[str, Any]:
+    """What ``advisor plan --json`` prints."""
+    return {
+        "version": 1,
+        "verdict": verdict,
+        "fits": plan.fits,
+        "summary": plan.summary,
+        "plan": [step.to_json() for step in plan.steps],
+        "runner_up": [step.to_json() for step in plan.runner_up],
+        "alternatives": [step.to_json() for step in plan.alternatives],
+        "irreducible": plan.irreducible,
+        "job": run.job.to_dict(),
+        "ledger": of_ledger(run, ledger, verdict) if ledger else {},
+    }
+
+
+def of_ledger(run: Run, ledger: Ledger, verdict: str) -> dict[str, Any]:
+    """What ``advisor estimate --json`` prints: the ledger of one rank, bytes as integers."""
+    peak = ledger.peak()
+    outside = [h for h in ledger.holdings if h.device == "gpu" and h.part in ("context", "allocator")]
+    usable = run.usable
+    return {
+        "version": 1,
+        "kind": ledger.kind,
+        "job": run.job.to_dict(),
+        "rank": ledger.rank,
+        "totals": {name: interval.to_json() for name, interval in ledger.totals().items()},
+        "capacity": {"usable": usable[0] if usable else None, "why": usable[1] if usable else None, "card": _card(run)},
+        "verdict": verdict,
+        "deviations": [d.to_json() for d in run.deviations],
+        "peak": {"phase": peak.phase, "moment": peak.moment.id, "bytes": peak.bytes, "holdings": [h.to_json() for h in (*peak.holdings, *outside)]},
+        "phases": ledger.phases(),
+        "step_seconds": _seconds(run),
+        "facts": [fact.to_json() for fact in run.facts.values()],
+        "missing": list(run.missing),
+        "software": dict(ledger.software),
+        "notes": list(ledger.notes),
+    }
+
+
+def _card(run: Run) -> str | None:
+    gpu = run.job.hardware.gpu
+    return run.card.id if run.card else gpu if isinstance(gpu, str) or gpu is None else gpu.name
+
+
+def _seconds(run: Run) -> dict[str, float] | None:
+    """The step time where the speed model can give one; ``None`` is: not known."""
+    try:
+        from advisor.speed import step_time
+    except ImportError:
+        return None
+    found: Any = step_time(run)
+    if found is None:
+        return None
+    if hasattr(found, "expected"):
+        return {"low": found.low, "expected": found.expected, "high": found.high}
+    return {"low": float(found), "expected": float(found), "high": float(found)}
+
+
+def _question(report: Report) -> dict[str, Any] | None:
+    question = report.next_question
+    if question is None:
+        return None
+    return {"field": question.field, "text": question.text, "moves_gib": gib(question.moves_bytes), "options": list(question.options)}
+
+
+def _failure(failure: Any) -> dict[str, Any]:
+    names = ("kind", "where", "backend", "rank", "gpu", "requested_bytes", "capacity_bytes", "free_bytes", "allocated_bytes")
+    names += ("reserved_unallocated_bytes", "private_pool_bytes", "allowed_bytes", "phase", "consequence")
+    return {name: value for name in names if (value := getattr(failure, name)) is not None}

@@ -1,0 +1,91 @@
+"""What a person states beside what was read: ``--set batch.micro_batch=1``, a chip on the page, a value of a link.
+
+A stated value replaces the one that was read, in the job and in the facts, so that both agree on where it is from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from advisor import compact
+from advisor.evidence import Evidence, Fact
+from advisor.job import Job, JobError, fields, nearest_field
+
+
+class StatingError(ValueError):
+    """A statement that is no ``FIELD=VALUE`` of the job file; the message says what would be right."""
+
+
+def parse(text: str) -> tuple[str, Any]:
+    """``batch.micro_batch=1`` as a field and its validated value.
+
+    Raises:
+        StatingError: unknown field (the nearest is named) or a value that the field does not take.
+    """
+    path, equals, value = text.partition("=")
+    path = path.strip()
+    if not equals:
+        raise StatingError(f"{text!r} is no FIELD=VALUE, e.g. batch.micro_batch=1")
+    return path, validated(path, value.strip())
+
+
+def validated(path: str, value: Any) -> Any:
+    """The value as the job holds it; text is read as the field's type (lists ``a,b``, mappings ``key:value,key:value``)."""
+    if path not in fields():
+        near = nearest_field(path)
+        raise StatingError(f"the job file has no field {path!r}" + (f"; did you mean {near!r}?" if near else ""))
+    complaint = ""
+    for candidate in _candidates(value):
+        try:
+            return put(Job(), path, candidate).get(path)
+        except JobError as error:
+            complaint = complaint or str(error)
+    raise StatingError(complaint)
+
+
+def _candidates(value: Any) -> list[Any]:
+    """Readings of a text, the plainest first: a single value, a list, a mapping."""
+    if not isinstance(value, str):
+        return [value]
+    found: list[Any] = [value]
+    for read in (compact.read_list, compact.read_mapping):
+        try:
+            found.append(read(value))
+        except compact.CompactError:
+            continue
+    return found
+
+
+def put(job: Job, path: str, value: Any) -> Job:
+    """The job with one field written; sections that are absent come into being.
+
+    Raises:
+        JobError: where the value is not one of the field's.
+    """
+    section, _, rest = path.partition(".")
+    if not rest:
+        return job.but(**{section: value})
+    inner, _, leaf = rest.partition(".")
+    if not leaf:
+        return job.but(**{section: {inner: value}})
+    current = job.get(f"{section}.{inner}")
+    held = current.model_dump(exclude_none=True) if current is not None else {}
+    return job.but(**{section: {inner: {**held, leaf: value}}})
+
+
+def state(job: Job, evidence: Evidence, stated: Mapping[str, Any], where: str | None = None) -> tuple[Job, Evidence]:
+    """Job and evidence with the stated values in place of those that were read.
+
+    Raises:
+        StatingError: where the values do not go together.
+    """
+    try:
+        for path, value in stated.items():
+            job = put(job, path, value)
+    except JobError as error:
+        raise StatingError(str(error)) from None
+    facts = tuple(Fact(path, job.get(path), "stated", where=where) for path in stated)
+    kept = tuple(f for f in evidence.facts if f.field not in stated)
+    return job, replace(evidence, facts=facts + kept, conflicts=tuple(c for c in evidence.conflicts if c.field not in stated), _index={})

@@ -1,0 +1,31 @@
+"""Whether a ledger fits its card, in the contract's words: the one rule for every command and page."""
+
+from __future__ import annotations
+
+from advisor.ledger import Ledger
+from advisor.render import words
+from advisor.report import Verdict
+from advisor.run import Run
+from advisor.units import show
+
+
+def judge(run: Run, ledger: Ledger) -> tuple[Verdict, str]:
+    """The verdict and its sentence.
+
+    fits: the high end of what the device will show is below the usable capacity. tight: the expected figure is below, the high
+    end is not. ooms: the expected figure is above. incomplete: a deciding fact, or the card, is not known.
+    """
+    peak = ledger.peak()
+    if run.missing or not ledger.holdings:
+        what = ", ".join(run.missing) or "the model"
+        return "incomplete", f"Not known, and it decides: {what}."
+    used = ledger.totals()["device_used"]
+    need = f"{show(used.expected)} at the peak {words.moment(peak.phase)} ({ledger.kind}, {show(used.low)} to {show(used.high)})"
+    if run.usable is None:
+        return "incomplete", f"It needs {need}; name the card (hardware.gpu) to know whether that fits."
+    usable = run.usable[0]
+    if used.high <= usable:
+        return "fits", f"It needs {need} of {show(usable)} usable."
+    if used.expected <= usable:
+        return "tight", f"It needs {need} of {show(usable)} usable: expected to fit, with no margin for the estimate's error."
+    return "ooms", f"It needs {need}, {show(used.expected - usable)} more than the {show(usable)} usable."
