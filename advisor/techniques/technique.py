@@ -21,6 +21,14 @@ class NotApplicable:
 
 
 @dataclass(frozen=True, slots=True)
+class Flags:
+    """What one application does, where that depends on the run: bf16 weights are free for a frozen base, not for a trained one."""
+
+    exact: bool
+    alters_learning: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Technique:
     """A registered technique. ``estimated`` False: an action outside the model (upgrade, free another process).
 
@@ -34,20 +42,31 @@ class Technique:
     exact: bool
     estimated: bool = True
     alters_learning: bool = False
+    flags: Callable[[Run, Run], Flags] | None = None  # (before, after): where exactness depends on the run
+
+    def judged(self, before: Run, after: Run) -> Flags:
+        """Whether this application is exact and whether it alters what is learned."""
+        return self.flags(before, after) if self.flags is not None else Flags(self.exact, self.alters_learning)
 
 
 _REGISTRY: dict[str, Technique] = {}
 
 
 def technique(
-    id: str, *, tier: Tier, exact: bool = True, estimated: bool = True, alters_learning: bool = False
+    id: str,
+    *,
+    tier: Tier,
+    exact: bool = True,
+    estimated: bool = True,
+    alters_learning: bool = False,
+    flags: Callable[[Run, Run], Flags] | None = None,
 ) -> Callable[[Callable[[Run], Run | NotApplicable]], Callable[[Run], Run | NotApplicable]]:
     """Register a function as a technique."""
 
     def register(function: Callable[[Run], Run | NotApplicable]) -> Callable[[Run], Run | NotApplicable]:
         if id in _REGISTRY:
             raise ValueError(f"technique {id!r} is registered twice")
-        _REGISTRY[id] = Technique(id, tier, function, exact, estimated, alters_learning)
+        _REGISTRY[id] = Technique(id, tier, function, exact, estimated, alters_learning, flags)
         return function
 
     return register

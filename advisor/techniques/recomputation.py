@@ -1,0 +1,79 @@
+"""Keeping less for the backward pass: recomputation, fused kernels, tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from advisor.run import Run
+from advisor.techniques.conditions import LIGER, MEGATRON, framework_lacks
+from advisor.techniques.curing import cured, ineffective
+from advisor.techniques.technique import NotApplicable, technique
+
+SELECTIVE = MEGATRON | {"torchtitan", "torchtune", "trl", "custom", "litgpt", "llm-foundry"}
+TILED = frozenset({"deepspeed", "arctic", "axolotl", "verl", "hf-trainer", "trl", "accelerate", "ms-swift", "custom"})
+FUSED_PARTS = ("rmsnorm", "swiglu", "rope")
+
+
+@technique("gradient-checkpointing", tier="batch")
+def gradient_checkpointing(run: Run) -> Run | NotApplicable:
+    """Keep each block's input and recompute the rest in the backward pass."""
+    now = run.job.activations.checkpointing
+    if now == "full":
+        broken = any(d.cause == "checkpointing-broken" or ineffective("activations.checkpointing")(d) for d in run.deviations)
+        return NotApplicable("checkpointing is configured but has no effect: repair it" if broken else "every block is recomputed already")
+    return run.but(activations={"checkpointing": "full", "selective": None})
+
+
+@technique("selective-checkpointing", tier="batch")
+def selective_checkpointing(run: Run) -> Run | NotApplicable:
+    """Recompute what is large and cheap (every second block, or attention and activation functions) and keep the rest."""
+    if run.job.activations.checkpointing in ("full", "selective"):
+        return NotApplicable(f"checkpointing is on already ({run.job.activations.checkpointing})")
+    if reason := framework_lacks(run, SELECTIVE, "selective checkpointing"):
+        return NotApplicable(reason)
+    name = run.job.framework.name
+    selective: dict[str, Any] = (
+        {"policy": "op"} if name == "torchtitan" else {"ops": ("core_attn", "layernorm", "mlp")} if name in MEGATRON else {"every_nth_layer": 2}
+    )
+    return run.but(activations={"checkpointing": "selective", "selective": selective})
+
+
+@technique("repair-checkpointing", tier="batch")
+def repair_checkpointing(run: Run) -> Run | NotApplicable:
+    """Make configured checkpointing take hold: inputs that require gradients, the non-reentrant form, enabled after adapters are added."""
+    freed = cured(run, "checkpointing-broken", also=ineffective("activations.checkpointing"))
+    return freed or NotApplicable("checkpointing works, or is not configured")
+
+
+@technique("fused-kernels", tier="batch", exact=False)
+def fused_kernels(run: Run) -> Run | NotApplicable:
+    """Norm, rotary embedding and gated MLP as single kernels that save fewer tensors."""
+    if reason := framework_lacks(run, LIGER, "Liger's kernels"):
+        return NotApplicable(reason)
+    now = tuple(run.job.activations.kernels or ())
+    architecture = run.architecture
+    wanted = [k for k in FUSED_PARTS if k not in now]
+    if architecture is not None:
+        if architecture.norm != "rmsnorm":
+            wanted = [k for k in wanted if k != "rmsnorm"]
+        if not any(b.gated for b in architecture.blocks):
+            wanted = [k for k in wanted if k != "swiglu"]
+        if not architecture.rotary:
+            wanted = [k for k in wanted if k != "rope"]
+    freed = cured(run, also=ineffective("activations.kernels"))
+    if not wanted:
+        return freed or NotApplicable("the parts that have fused kernels use them already" if now else "this model has no part that Liger fuses")
+    return (freed or run).but(activations={"kernels": (*now, *wanted)})
+
+
+@technique("tiled-mlp", tier="batch")
+def tiled_mlp(run: Run) -> Run | NotApplicable:
+    """The MLP a tile of the sequence at a time: its width no longer multiplies the whole sequence."""
+    if run.job.offload.tiled_mlp:
+        return NotApplicable("the MLP is tiled already")
+    if reason := framework_lacks(run, TILED, "a tiled MLP"):
+        return NotApplicable(reason)
+    seq_len = run.job.batch.seq_len
+    if run.architecture is not None and seq_len is not None and seq_len < 2 * run.architecture.hidden:
+        return NotApplicable(f"tiles are as long as the model is wide ({run.architecture.hidden:,}); a sequence of {seq_len:,} makes no two of them")
+    return run.but(offload={"tiled_mlp": True})
