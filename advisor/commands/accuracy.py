@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     paper = common.sheet()
     skipped = result["skipped"]
     cases = sorted((c for c in result["cases"] if c.get("ape") is not None), key=lambda c: -c["ape"])
-    paper.say(f"{len(cases)} of {result['n']} measured runs estimated, {len(skipped)} skipped with a reason.", "bold")
+    paper.say(f"{result['n']} of {result['n'] + len(skipped)} measured runs estimated, {len(skipped)} skipped with a reason.", "bold")
     if cases:
         paper.say(
             f"Median error {_percent(result['median_ape'])}, nine in ten within {_percent(result['p90_ape'])}, bias {_percent(result['bias'], signed=True)}, "

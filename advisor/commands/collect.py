@@ -42,11 +42,11 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from advisor.render import json
 
-        found: dict[str, Any] = {
+        everything: dict[str, Any] = {
             "version": 1, "python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}", "versions": versions,
             "environment": settings, "nvidia_smi": smi, "processes": processes, "host_memory_bytes": _host_memory(),
         }  # fmt: skip
-        common.write(json.text(found) + "\n")
+        common.write(json.text(everything) + "\n")
         return 0
     host = _host_memory()
     lines = [HEADER, f"python=={platform.python_version()}", f"platform: {platform.system()} {platform.machine()}"]

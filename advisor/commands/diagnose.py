@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.link:
         from advisor.share import link
 
-        common.write(link(reading.job, reading.evidence, report).query + "\n")
+        common.write(link(reading.job, reading.evidence).query + "\n")
     elif args.markdown or args.html or args.chat:
         from importlib import import_module
 
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     doubled = any(f.tier in ("copies", "fallback") and f.confidence >= 0.5 for f in report.findings)
     if args.strict and report.exit_code == 0 and (report.verdict == "tight" or doubled):
         return 1
-    return report.exit_code
+    return int(report.exit_code)
 
 
 def items(names: list[str]) -> list[Item]:

@@ -10,6 +10,11 @@ from advisor.report import Plan, Report
 from advisor.run import Run
 from advisor.units import gib
 
+_FAILURE = (
+    "kind", "where", "backend", "rank", "gpu", "requested_bytes", "capacity_bytes", "free_bytes", "allocated_bytes", "reserved_unallocated_bytes",
+    "private_pool_bytes", "allowed_bytes", "phase", "consequence",
+)  # fmt: skip
+
 
 def text(data: dict[str, Any]) -> str:
     """JSON text for people and programs: indented, readable letters."""
@@ -115,6 +120,4 @@ def _question(report: Report) -> dict[str, Any] | None:
 
 
 def _failure(failure: Any) -> dict[str, Any]:
-    names = ("kind", "where", "backend", "rank", "gpu", "requested_bytes", "capacity_bytes", "free_bytes", "allocated_bytes")
-    names += ("reserved_unallocated_bytes", "private_pool_bytes", "allowed_bytes", "phase", "consequence")
-    return {name: value for name in names if (value := getattr(failure, name)) is not None}
+    return {name: value for name in _FAILURE if (value := getattr(failure, name)) is not None}

@@ -1,0 +1,104 @@
+"""A report as one self-contained page: no script, nothing fetched, light and dark by the reader's setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from advisor.render import words
+from advisor.render.terminal import cost
+from advisor.report import Report
+from advisor.units import show
+
+_STYLE = """
+:root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem}
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.25rem .6rem;
+border-bottom:1px solid color-mix(in srgb,currentColor 20%,transparent);vertical-align:top}td.n{text-align:right;white-space:nowrap}
+pre{padding:.6rem;overflow-x:auto;border:1px solid color-mix(in srgb,currentColor 25%,transparent);border-radius:6px}
+.bar{display:inline-block;height:.8rem;vertical-align:middle}small{opacity:.75}code{overflow-wrap:anywhere}
+""".strip()
+
+
+def report(report: Report) -> str:
+    """The whole diagnosis."""
+    body = "\n".join((*_head(report), *_peak(report), *_causes(report), *_plan(report), *_question(report), *_facts(report), *_others(report)))
+    title = f"{words.VERDICTS[report.verdict]}: training memory advisor"
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
+    )
+
+
+def _head(report: Report) -> Iterator[str]:
+    yield f"<h1>{escape(words.VERDICTS[report.verdict])}</h1><p>{escape(report.sentence)}</p>"
+
+
+def _peak(report: Report) -> Iterator[str]:
+    ledger = report.ledger
+    if ledger is None or not ledger.peak().bytes:
+        return
+    parts = sorted(ledger.by_part().items(), key=lambda kv: -kv[1]) + [(p, ledger.outside(p)) for p in ("allocator", "context") if ledger.outside(p)]
+    total, most = sum(size for _, size in parts), max(size for _, size in parts)
+    yield f"<h2>The peak, {escape(words.moment(ledger.peak().phase))} ({ledger.kind})</h2><table><thead><tr><th>Part<th>Size<th></tr></thead><tbody>"
+    for part, size in parts:
+        bar = f'<span class="bar" style="background:{words.colour(part)};width:{100 * size / most:.1f}%"></span>'
+        yield f'<tr><td>{escape(words.part(part))}<br><small>{escape(words.meaning(part))}</small><td class="n">{show(size)}<td style="width:45%">{bar}</tr>'
+    yield f'<tr><th>Together<td class="n"><b>{show(total)}</b><td></tr>'
+    if report.capacity_bytes is not None:
+        yield f'<tr><th>Usable<td class="n">{show(report.capacity_bytes)}<td><small>{escape(report.capacity_why or "")}</small></tr>'
+    yield "</tbody></table>"
+
+
+def _causes(report: Report) -> Iterator[str]:
+    if not report.findings:
+        return
+    yield "<h2>Why, most likely first</h2><ol>"
+    for finding in report.findings[:6]:
+        saves = f"; its first remedy takes off {show(finding.saves_bytes)}" if finding.saves_bytes else ""
+        yield f"<li><b>{escape(finding.title)}</b> <small>({finding.confidence:.0%} likely{saves})</small><ul>"
+        for says in finding.evidence[:6]:
+            where = f" <small>{escape(says.where)}</small>" if says.where else ""
+            yield f"<li>{'for' if says.speaks_for else 'against'}: {escape(says.says)}{where}</li>"
+        yield "</ul></li>"
+    yield "</ol>"
+
+
+def _plan(report: Report) -> Iterator[str]:
+    plan = report.plan
+    if not plan.steps and not plan.summary:
+        return
+    yield f"<h2>What to change, first things first</h2><p>{escape(plan.summary)}</p><ol>"
+    for step in plan.steps:
+        facts = [f"{show(step.before_bytes)} → {show(step.after_bytes)}"] if step.before_bytes is not None and step.after_bytes is not None else []
+        facts += [cost(step.step_time_ratio)] if step.step_time_ratio is not None else []
+        facts += ["same results up to rounding" if step.exact else "results change slightly"]
+        facts += ["what is learned may change"] if step.alters_learning else []
+        yield f"<li><b>{escape(step.title)}</b><br><small>{escape('; '.join(facts))}</small><p>{escape(step.why)}</p>"
+        for framework, lines in step.settings.items():
+            yield f"<p><small>{escape(framework)}</small></p><pre><code>{escape(chr(10).join(lines))}</code></pre>"
+        yield "</li>"
+    yield "</ol>"
+    if plan.irreducible:
+        yield f"<p>{escape(plan.irreducible)}</p>"
+
+
+def _question(report: Report) -> Iterator[str]:
+    if report.next_question is not None:
+        yield f"<h2>What would help most to know</h2><p>{escape(report.next_question.text)} <code>{escape(report.next_question.field)}</code></p>"
+
+
+def _facts(report: Report) -> Iterator[str]:
+    for heading, facts in (("What was read", report.read), ("What was assumed", report.assumed)):
+        if facts:
+            yield f"<details><summary>{heading} ({len(facts)})</summary><table><thead><tr><th>Field<th>Value<th>From</tr></thead><tbody>"
+            for fact in facts:
+                yield f"<tr><td><code>{escape(fact.field)}</code><td>{escape(words.value(fact.value))}<td>{escape(fact.where or fact.why or '')}</tr>"
+            yield "</tbody></table></details>"
+
+
+def _others(report: Report) -> Iterator[str]:
+    if report.could_not_tell:
+        yield f"<details><summary>Could not tell ({len(report.could_not_tell)})</summary><ul>"
+        yield from (f"<li>{escape(words.title('causes', c.cause))}: {escape(c.needs)}</li>" for c in report.could_not_tell)
+        yield "</ul></details>"
+    yield "<p><small>Estimated by the training memory advisor; an estimate may differ from the device.</small></p>"

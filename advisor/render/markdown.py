@@ -1,0 +1,115 @@
+"""A report as Markdown, for an issue or a wiki."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from advisor.render import words
+from advisor.render.terminal import cost
+from advisor.report import Finding, Report, Step
+from advisor.units import show
+
+
+def report(report: Report) -> str:
+    """The whole diagnosis."""
+    blocks = [
+        f"## {words.VERDICTS[report.verdict]}",
+        escape(report.sentence),
+        *_peak(report),
+        *_causes(report),
+        *_plan(report),
+        *_question(report),
+        *_facts(report),
+        *_others(report),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def escape(text: str) -> str:
+    """Text from a log, with the letters that Markdown would read as marks written as themselves."""
+    for sign in "\\`*_[]<>|#":
+        text = text.replace(sign, f"\\{sign}")
+    return " ".join(text.split())
+
+
+def _peak(report: Report) -> Iterator[str]:
+    ledger = report.ledger
+    if ledger is None or not ledger.peak().bytes:
+        return
+    peak = ledger.peak()
+    parts = sorted(ledger.by_part().items(), key=lambda kv: -kv[1])
+    outside = [(p, ledger.outside(p)) for p in ("allocator", "context") if ledger.outside(p)]
+    yield f"### The peak, {words.moment(peak.phase)} ({ledger.kind})"
+    rows = "\n".join(f"| {words.part(p)} | {show(size)} |" for p, size in (*parts, *outside))
+    total = peak.bytes + sum(size for _, size in outside)
+    limit = f"\n| Usable on the card | {show(report.capacity_bytes)} |" if report.capacity_bytes is not None else ""
+    yield f"| Part | Size |\n| --- | ---: |\n{rows}\n| **Together** | **{show(total)}** |{limit}"
+
+
+def _causes(report: Report) -> Iterator[str]:
+    if report.findings:
+        yield "### Why, most likely first"
+        yield "\n".join(_cause(number, finding) for number, finding in enumerate(report.findings[:5], 1))
+
+
+def _cause(number: int, finding: Finding) -> str:
+    saves = f", its first remedy takes off {show(finding.saves_bytes)}" if finding.saves_bytes else ""
+    lines = [f"{number}. **{escape(finding.title)}** (`{finding.cause}`, {finding.confidence:.0%} likely{saves})"]
+    for says in finding.evidence[:5]:
+        where = f" ({escape(says.where)})" if says.where else ""
+        lines.append(f"   - {'for' if says.speaks_for else 'against'}: {escape(says.says)}{where}")
+    return "\n".join(lines)
+
+
+def _plan(report: Report) -> Iterator[str]:
+    plan = report.plan
+    if not plan.steps and not plan.summary:
+        return
+    yield "### What to change, first things first"
+    if plan.summary:
+        yield escape(plan.summary)
+    for number, step in enumerate(plan.steps, 1):
+        yield _step(number, step)
+    if plan.irreducible:
+        yield escape(plan.irreducible)
+    if plan.runner_up:
+        yield "Or: " + ", then ".join(escape(s.title) for s in plan.runner_up)
+
+
+def _step(number: int, step: Step) -> str:
+    facts = []
+    if step.before_bytes is not None and step.after_bytes is not None:
+        facts.append(f"{show(step.before_bytes)} → {show(step.after_bytes)}")
+    if not step.estimated:
+        facts.append("no estimate")
+    if step.step_time_ratio is not None:
+        facts.append(cost(step.step_time_ratio))
+    facts.append("same results up to rounding" if step.exact else "results change slightly")
+    if step.alters_learning:
+        facts.append("what is learned may change")
+    lines = [f"{number}. **{escape(step.title)}** (`{step.technique}`): {'; '.join(facts)}"]
+    if step.why:
+        lines.append(f"   {escape(step.why)}")
+    for framework, settings in step.settings.items():
+        code = "\n".join(f"   {line}" for text in settings for line in text.splitlines())
+        lines.append(f"\n   {escape(framework)}:\n\n   ```\n{code}\n   ```")
+    return "\n".join(lines)
+
+
+def _question(report: Report) -> Iterator[str]:
+    if report.next_question is not None:
+        yield f"### What would help most to know\n\n{escape(report.next_question.text)} (`{report.next_question.field}`)"
+
+
+def _facts(report: Report) -> Iterator[str]:
+    for heading, facts in (("What was read", report.read), ("What was assumed", report.assumed)):
+        if facts:
+            rows = "\n".join(f"| `{f.field}` | {escape(words.value(f.value))} | {escape(f.where or f.why or '')} |" for f in facts)
+            yield f"<details><summary>{heading} ({len(facts)})</summary>\n\n| Field | Value | From |\n| --- | --- | --- |\n{rows}\n\n</details>"
+
+
+def _others(report: Report) -> Iterator[str]:
+    listed = [f"- {escape(words.title('causes', c.cause))}: could not tell, {escape(c.needs)}" for c in report.could_not_tell]
+    if listed:
+        yield f"<details><summary>Could not tell ({len(listed)})</summary>\n\n" + "\n".join(listed) + "\n\n</details>"
+    yield "Estimated by the training memory advisor; an estimate may differ from the device."
