@@ -12,6 +12,8 @@ from typing import Any
 
 from advisor import knowledge
 from advisor.architecture import presets
+from advisor.architecture.families import llamalike
+from advisor.architecture.families.experts import apart
 from advisor.architecture.keys import ConfigError, Keys
 from advisor.architecture.shape import Architecture
 from advisor.job import Model
@@ -22,9 +24,30 @@ MAX_KEYS = 2_000
 MAX_DEPTH = 12
 _CACHE_SIZE = 512
 
+_FUSED = ("gpt_neox", "gptj", "codegen", "gpt_neo", "falcon", "bloom", "opt", "mpt")
 READERS: dict[str, str] = {
-    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"), "dense"),
+    **dict.fromkeys(llamalike.FAMILIES, "llamalike"),
     **dict.fromkeys(("gpt2", "gpt_bigcode"), "gpt2"),
+    **dict.fromkeys(_FUSED, "fused"),
+    **dict.fromkeys(
+        (
+            "mixtral",
+            "qwen2_moe",
+            "qwen3_moe",
+            "qwen3_vl_moe_text",
+            "olmoe",
+            "granitemoe",
+            "phimoe",
+            "gpt_oss",
+            "glm4_moe",
+            "llama4_text",
+            "minimax_m2",
+            "ernie4_5_moe",
+            "dbrx",
+        ),
+        "moe",
+    ),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"), "mla"),
 }
 
 
@@ -35,8 +58,10 @@ def _defaults() -> dict[str, dict[str, Any]]:
     return data
 
 
-def read(config: Mapping[str, Any], *, name: str | None = None) -> Architecture:
-    """The architecture that a config describes.
+def read(config: Mapping[str, Any], *, name: str | None = None, source: str | None = None, mlp: str | None = None) -> Architecture:
+    """The architecture that a config describes, as transformers 5 builds it.
+
+    ``source`` is whose modelling code runs and ``mlp`` (``gated`` or ``plain``) what the job says of it, as in the job's ``model``.
 
     A ``model_type`` without a reader is read as a Llama-like decoder where its keys allow it, and ``unread`` says so.
 
@@ -51,8 +76,9 @@ def read(config: Mapping[str, Any], *, name: str | None = None) -> Architecture:
         if kind is not None and (not isinstance(kind, str) or len(kind) > 100):
             raise ConfigError("model_type must be a word such as 'llama'")
         keys = Keys(config, _defaults().get(kind or "", {}))
+        keys.source, keys.gated = source or "", None if mlp is None else mlp == "gated"
         module = READERS.get(keys.model_type)
-        reader = importlib.import_module(f"advisor.architecture.families.{module or 'dense'}")
+        reader = importlib.import_module(f"advisor.architecture.families.{module or 'llamalike'}")
         architecture: Architecture = reader.read(keys)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}" if name else str(error)) from None
@@ -60,7 +86,9 @@ def read(config: Mapping[str, Any], *, name: str | None = None) -> Architecture:
     if module is None:
         said = f"model_type {keys.model_type!r} has no reader" if keys.model_type else "the config has no model_type"
         notes = (f"{said}; it was read as a Llama-like decoder from its keys", *notes)
-    return replace(architecture, unread=(*architecture.unread, *notes)) if notes else architecture
+    if source in ("remote-code", "megatron"):
+        architecture = apart(architecture)
+    return replace(architecture, unread=(*architecture.unread, *notes), assumed=tuple(keys.assumed)) if notes or keys.assumed else architecture
 
 
 _architectures: OrderedDict[str, Architecture | None] = OrderedDict()
@@ -87,9 +115,9 @@ def of_model(model: Model) -> Architecture | None:
 
 def _read_model(model: Model) -> Architecture | None:
     if model.config is not None:
-        return read(model.config)
+        return read(model.config, source=model.source, mlp=model.mlp)
     preset = presets.find(model.name or "")
-    return read(preset.config, name=preset.hub_id) if preset else None
+    return read(preset.config, name=preset.hub_id, source=model.source, mlp=model.mlp) if preset else None
 
 
 def _check_bounds(value: Any, depth: int, seen: list[int]) -> None:

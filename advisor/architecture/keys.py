@@ -20,13 +20,15 @@ class ConfigError(ValueError):
 class Keys:
     """One config mapping (or a nested one) with its defaults; remembers which keys were read."""
 
-    __slots__ = ("assumed", "config", "defaults", "model_type", "seen", "where")
+    __slots__ = ("assumed", "config", "defaults", "gated", "model_type", "seen", "source", "where")
 
     def __init__(self, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None, where: str = "") -> None:
         self.config, self.defaults, self.where = config, defaults or {}, where
         self.model_type = str(config.get("model_type") or "")
         self.seen: set[str] = {"model_type"}
         self.assumed: list[str] = []
+        self.source = ""  # whose modelling code runs: the job's model.source
+        self.gated: bool | None = None  # what the job says of the MLP, where the config does not settle it
 
     def raw(self, *names: str) -> Any:
         """The first of the names that is written (not null), else the first that has a default, else ``None``."""
@@ -137,7 +139,7 @@ class Keys:
         if not isinstance(value, Mapping):
             raise self.wrong((name,), value, "a mapping of keys to values")
         inner = Keys(value, defaults if defaults is not None else self.defaults.get(name), f"{self.where}{name}.")
-        inner.assumed = self.assumed
+        inner.assumed, inner.gated, inner.source = self.assumed, self.gated, self.source
         return inner
 
     def wrong(self, names: tuple[str, ...], value: Any, right: str) -> ConfigError:
@@ -177,10 +179,11 @@ def _is_harmless(name: str) -> bool:
     return any(part in name for part in _HARMLESS)
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}" if value.bit_length() < 200 else "a number of more than 60 digits"
     if isinstance(value, (str, float, bool)) or value is None:
-        text = repr(value[:60] if isinstance(value, str) else value)
-        return text
-    return {list: "a list", tuple: "a list", dict: "a mapping"}.get(type(value), f"a value of kind {type(value).__name__}")
+        return repr(value[:60] if isinstance(value, str) else value)
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return "a mapping" if isinstance(value, Mapping) else f"a value of kind {type(value).__name__}"

@@ -19,8 +19,9 @@ BlockKind = Literal["attention", "mixer", "encoder", "decoder-cross", "vision"]
 class Tensor:
     """A weight tensor of a block (or of the model): Hugging Face's leaf name, shape ``[out, in]`` for a linear layer.
 
-    ``times`` is how often it occurs in the block (experts: their number). ``linear``: an ``nn.Linear`` (what LoRA "all-linear" and
-    bitsandbytes look for); experts held as one fused 3-D parameter are not linear (transformers >= 5).
+    ``times`` is how often it occurs in the block (experts: their number, and the shape is that of one expert). ``linear``: an ``nn.Linear``
+    (what LoRA "all-linear" and bitsandbytes look for); experts held as one fused 3-D parameter are not linear (transformers >= 5; see
+    :func:`advisor.architecture.families.experts.apart` for transformers 4). A bias is a tensor of its own, ``<layer>.bias``, not linear.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Architecture:
     blocks: tuple[Block, ...]
     outer: tuple[Tensor, ...]  # embedding, position table, final norm, head (left out where tied), projector
     vision: tuple[Block, ...] = ()
+    mtp: tuple[Block, ...] = ()  # next-token-prediction layers, where the modelling code builds them (Megatron does, transformers does not)
     vision_hidden: int = 0
     attention_dropout: float = 0.0
     hidden_dropout: float = 0.0
@@ -129,6 +131,7 @@ class Architecture:
     rotary: bool = True
     classes: int | None = None  # sequence classification instead of a language head
     unread: tuple[str, ...] = ()  # config keys that may matter and were not understood
+    assumed: tuple[str, ...] = ()  # keys that the config leaves out, and the config class's default that was taken
 
     @property
     def layers(self) -> int:
@@ -138,7 +141,7 @@ class Architecture:
     @cached_property
     def parameters(self) -> int:
         """All elements, tied weights once, the vision tower included."""
-        return sum(t.total for t in self.outer) + sum(b.count * b.parameters for b in (*self.blocks, *self.vision))
+        return sum(t.total for t in self.outer) + sum(b.count * b.parameters for b in (*self.blocks, *self.vision, *self.mtp))
 
     @cached_property
     def embedding_parameters(self) -> int:
@@ -153,14 +156,14 @@ class Architecture:
     @cached_property
     def expert_parameters(self) -> int:
         """Elements of all routed experts."""
-        return sum(b.count * t.total for b in self.blocks for t in b.tensors if t.role == "expert")
+        return sum(b.count * t.total for b in (*self.blocks, *self.mtp) for t in b.tensors if t.role == "expert")
 
     @cached_property
     def active_parameters(self) -> int:
         """Elements a token passes through: everything but the routed experts that were not chosen."""
         idle = sum(
             b.count * t.total * (b.experts.number - b.experts.chosen) // b.experts.number
-            for b in self.blocks
+            for b in (*self.blocks, *self.mtp)
             if b.experts
             for t in b.tensors
             if t.role == "expert"
