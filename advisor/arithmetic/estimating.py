@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 
 from advisor.arithmetic import (
     activations,
-    attention_scores,
     communication,
     decode_cache,
     dequantised,
@@ -24,7 +23,7 @@ from advisor.run import Run, resolve
 
 PARTS: tuple[Callable[[Context], Iterable[Holding]], ...] = (
     weights.holdings, gradients.holdings, optimizer.holdings, communication.holdings, activations.holdings, logits.holdings,
-    attention_scores.holdings, dequantised.holdings, decode_cache.holdings, workspace.holdings,
+    dequantised.holdings, decode_cache.holdings, workspace.holdings,
 )  # fmt: skip
 
 

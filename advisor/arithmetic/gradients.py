@@ -1,12 +1,15 @@
-"""Gradients as they arrive: the head's first, then block by block, the embedding's last."""
+"""Gradients as they arrive: the head's first, then block by block, the embedding's last.
+
+Weight gradients of the block that runs backward are counted with its activations (they are born between its operations).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from advisor.arithmetic import fsdp, zero
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import Context
-from advisor.arithmetic.sharding import gradient_ranks, split
 from advisor.ledger import Holding
 
 SOURCE = "torch autograd: one gradient a trained tensor, in its dtype, from its backward to zero_grad"
@@ -14,42 +17,86 @@ SOURCE = "torch autograd: one gradient a trained tensor, in its dtype, from its 
 
 def holdings(ctx: Context) -> Iterator[Holding]:
     """What backward leaves for the optimizer."""
-    c = ctx.counts
-    if not c.learned or ctx.job.offload.gradients in ("cpu", "nvme"):
+    if not ctx.counts.learned:
         return
-    ranks = gradient_ranks(ctx)
-    base, adapter = ctx.gradient, ctx.adapter
+    if ctx.strategy in ("fsdp1", "fsdp2", "megatron-fsdp"):
+        yield from fsdp.gradients(ctx)
+    elif ctx.strategy in ("zero1", "zero2", "zero3"):
+        yield from zero.gradients(ctx)
+    elif ctx.is_megatron:
+        yield from _megatron(ctx)
+    elif ctx.job.optimizer.in_backward or ctx.method == "lomo":
+        yield from _stepped_at_once(ctx)
+    else:
+        yield from _whole(ctx)
+        if ctx.strategy == "ddp":
+            yield from _buckets(ctx)
 
-    def size(trained: int, adapters: int) -> int:
-        return base * split(trained, ranks) + adapter * split(adapters, ranks)
 
-    every = sum(u.layers * size(u.trained, u.adapters) for u in c.units)
-    values = {"trained_elements": c.trained, "bytes_each": base, "adapter_elements": c.adapters, "adapter_bytes_each": adapter, "ranks": ranks}
-    formula = "(trained_elements x bytes_each + adapter_elements x adapter_bytes_each) / ranks"
-    if ctx.is_megatron or ctx.gradients_kept:
-        yield Holding("gradients", "gradients", every, ctx.trains, formula, values, SOURCE, dtype=ctx.job.precision.gradients)
-        return
-    if ctx.job.optimizer.in_backward or ctx.method == "lomo":
+def _megatron(ctx: Context) -> Iterator[Holding]:
+    size = ctx.counts.learned * ctx.gradient
+    yield Holding(
+        "gradients", "gradient buffer", size, ctx.moments - {at.LOAD_MATERIALISE}, "trained_elements x bytes_each",
+        {"trained_elements": ctx.counts.learned, "bytes_each": ctx.gradient},
+        "Megatron-LM distributed/param_and_grad_buffer.py: contiguous main_grad, allocated once", dtype=ctx.job.precision.gradients,
+    )  # fmt: skip
+
+
+def _stepped_at_once(ctx: Context) -> Iterator[Holding]:
+    """Each parameter is stepped and its gradient freed as soon as it exists: one tensor at a time."""
+    c, each = ctx.counts, ctx.gradient
+    outer = max((i.elements for i in c.outer.items if i.fate == "trained"), default=0)
+    inner = max((i.elements for u in c.blocks for i in u.items if i.fate in ("trained", "adapter")), default=0)
+    for largest, when in ((outer, {at.LOSS_BACKWARD, at.BACKWARD_ROOT}), (inner, {at.BACKWARD_LAST, at.BACKWARD_FIRST})):
         yield Holding(
-            "gradients", "the gradient being stepped", base * c.largest, ctx.moments & at.BACKWARD, "largest_tensor x bytes_each",
-            {"largest_tensor": c.largest, "bytes_each": base}, "each parameter is stepped and its gradient freed as soon as it exists",
+            "gradients", "the gradient being stepped", each * largest, ctx.trains & when, "largest_tensor x bytes_each",
+            {"largest_tensor": largest, "bytes_each": each}, "torch register_post_accumulate_grad_hook: stepped and freed when it exists",
         )  # fmt: skip
-        return
+
+
+def _whole(ctx: Context) -> Iterator[Holding]:
+    c, base, adapter = ctx.counts, ctx.gradient, ctx.adapter
+    dtype = ctx.job.precision.gradients
+    every = c.trained * base + c.adapters * adapter
+    values = {"trained_elements": c.trained, "bytes_each": base, "adapter_elements": c.adapters, "adapter_bytes_each": adapter}
+    formula = "trained_elements x bytes_each + adapter_elements x adapter_bytes_each"
     head = sum(i.total for i in c.outer.items if i.fate == "trained" and i.role == "head")
-    tied = not head and ctx.has_head and ctx.arch.tied
     table = sum(i.total for i in c.outer.items if i.fate == "trained" and i.role == "embedding")
+    tied = not head and ctx.has_head and ctx.arch.tied
     early = head or (table if tied else 0)
-    blocks = sum(u.layers * size(u.trained, u.adapters) for u in c.blocks)
-    one = max((size(u.trained, u.adapters) for u in c.blocks), default=0)
+    if ctx.gradients_kept:
+        yield Holding("gradients", "gradients", every, ctx.trains, formula, values, SOURCE, dtype=dtype)
+        inner = max((i.elements for u in c.blocks for i in u.items if i.fate in ("trained", "adapter")), default=0)
+        for size, when in ((early, {at.LOSS_BACKWARD}), (inner, {at.BACKWARD_LAST, at.BACKWARD_FIRST}), (table, {at.BACKWARD_ROOT})):
+            yield Holding(
+                "gradients", "gradient being added to the accumulated one", base * size, ctx.trains & when, "elements x bytes_each",
+                {"elements": size, "bytes_each": base}, "torch AccumulateGrad: the new gradient lives until it is added", dtype=dtype,
+            )  # fmt: skip
+        return
     if early:
         yield Holding(
-            "gradients", "gradient of the head", size(early, 0), ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD}) - {at.BACKWARD_ROOT}, "elements x bytes_each / ranks",
-            {"elements": early, "bytes_each": base, "ranks": ranks}, SOURCE, dtype=ctx.job.precision.gradients,
+            "gradients", "gradient of the head", early * base, ctx.trains & {at.LOSS_BACKWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST}, "elements x bytes_each",
+            {"elements": early, "bytes_each": base}, SOURCE, dtype=dtype,
         )  # fmt: skip
+    per = [(u.trained * base + u.adapters * adapter, u.layers) for u in c.blocks]
+    blocks = sum(size * layers for size, layers in per) - max((size for size, _ in per), default=0)
+    yield Holding("gradients", "gradients of the blocks done", blocks, ctx.trains & {at.BACKWARD_FIRST}, formula, values, SOURCE, dtype=dtype)
+    yield Holding("gradients", "gradients", every, ctx.trains & {at.BACKWARD_ROOT, at.STEP}, formula, values, SOURCE, dtype=dtype)
+    if tied and table:
+        yield Holding(
+            "gradients", "the tied table's second gradient", table * base, ctx.trains & {at.BACKWARD_ROOT}, "elements x bytes_each",
+            {"elements": table, "bytes_each": base}, "torch embedding_dense_backward makes a whole table before it is added to the head's gradient", dtype=dtype,
+        )  # fmt: skip
+
+
+def _buckets(ctx: Context) -> Iterator[Holding]:
+    """DDP's buckets hold every gradient once more unless gradients are views of them."""
+    if ctx.job.parallel.gradient_as_bucket_view:
+        return
+    c = ctx.counts
+    size = c.trained * ctx.gradient + c.adapters * ctx.adapter
     yield Holding(
-        "gradients", "gradients of the last block", one, ctx.trains & {at.BACKWARD_LAST}, "elements_of_a_block x bytes_each / ranks",
-        {"elements_of_a_block": max((u.trained + u.adapters for u in c.blocks), default=0), "bytes_each": base, "ranks": ranks}, SOURCE,
-        dtype=ctx.job.precision.gradients,
+        "communication", "DDP buckets", size, ctx.trains, "trained_elements x bytes_each", {"trained_elements": c.learned, "bytes_each": ctx.gradient},
+        "torch reducer.cpp: buckets are allocated once; gradient_as_bucket_view=False keeps gradients beside them", layout="bucket",
+        copy_of="gradients", need="avoidable",
     )  # fmt: skip
-    yield Holding("gradients", "gradients of the blocks", blocks, ctx.trains & {at.BACKWARD_FIRST}, formula, values, SOURCE, dtype=ctx.job.precision.gradients)
-    yield Holding("gradients", "gradients", every, ctx.trains & {at.BACKWARD_ROOT, at.STEP}, formula, values, SOURCE, dtype=ctx.job.precision.gradients)

@@ -1,0 +1,161 @@
+"""DeepSpeed ZeRO: gradient partitions, reduce buckets, and the parameters that stage 3 gathers.
+
+Source: deepspeed/runtime/zero/stage_1_and_2.py, stage3.py, partitioned_param_coordinator.py, config.py (defaults); resting, backward and
+step forms checked against the real engine on small tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from advisor.arithmetic import moments as at
+from advisor.arithmetic.context import Context
+from advisor.arithmetic.parameters import Item
+from advisor.arithmetic.sharding import learned_share, split
+from advisor.ledger import Holding
+
+BUCKET = 500_000_000  # zero/config.py reduce_bucket_size and allgather_bucket_size, elements
+PREFETCH = 50_000_000  # stage3_prefetch_bucket_size
+PERSISTENCE = 100_000  # stage3_param_persistence_threshold
+MAX_LIVE = 1_000_000_000  # stage3_max_live_parameters
+REUSE = 1_000_000_000  # stage3_max_reuse_distance
+SUB_GROUP = 1_000_000_000  # sub_group_size: what the optimizer steps at once
+
+
+def communication(ctx: Context) -> Iterator[Holding]:
+    """Buckets of the reduction, and for stage 3 what is gathered."""
+    p, c = ctx.job.parallel, ctx.counts
+    bucket = min(BUCKET if p.bucket_elements is None else p.bucket_elements, c.learned)
+    each = ctx.gradient
+    if bucket and ctx.strategy != "zero3" and ctx.shard > 1:
+        copies = 2 if ctx.strategy == "zero1" else 2  # the bucket being filled, and the one being reduced
+        yield Holding(
+            "communication", "reduce buckets", copies * bucket * each, ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD}), "buckets x bucket_elements x bytes_each",
+            {"buckets": copies, "bucket_elements": bucket, "bytes_each": each}, "deepspeed stage_1_and_2.py ipg_buckets", layout="bucket",
+        )  # fmt: skip
+    elif bucket and ctx.strategy == "zero3":
+        yield Holding(
+            "communication", "reduce buckets", 2 * bucket * each, ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD}), "2 x bucket_elements x bytes_each",
+            {"bucket_elements": bucket, "bytes_each": each}, "deepspeed stage3.py ipg_bucket, overlap_comm on by default for stage 3", layout="bucket",
+        )  # fmt: skip
+        yield from _gathered(ctx)
+
+
+def persistent(ctx: Context) -> int:
+    """Elements of tensors below the persistence threshold: whole on every rank."""
+    limit = ctx.job.parallel.persistence_elements
+    limit = PERSISTENCE if limit is None else limit
+    return sum(unit.layers * item.total for unit in ctx.counts.units for item in unit.items if item.elements < limit)
+
+
+def _gathered(ctx: Context) -> Iterator[Holding]:
+    p, c, each = ctx.job.parallel, ctx.counts, ctx.compute
+    kept = persistent(ctx)
+    moments = ctx.trains
+    source = "trained weights" if c.trained else "frozen weights"
+    yield Holding(
+        "communication", "persistent small parameters", kept * each, moments, "elements x bytes_each", {"elements": kept, "bytes_each": each},
+        "deepspeed partition_parameters.py: tensors under stage3_param_persistence_threshold are never divided", layout="gathered", copy_of=source, need="needed",
+    )  # fmt: skip
+    block = max((u for u in c.blocks), key=lambda u: u.elements, default=c.outer)
+    whole = sum(u.layers * u.elements for u in c.units)
+    prefetch = min(PREFETCH if p.prefetch_elements is None else p.prefetch_elements, whole)
+    live = min(MAX_LIVE if p.max_live_elements is None else p.max_live_elements, whole)
+    largest = max((i.elements for i in block.items), default=0)
+    # A parameter is released after use unless it is used again within the reuse distance: the blocks nearest the loss are.
+    near = min(live, REUSE // 2, whole - kept)
+    values = {"elements": near, "bytes_each": each}
+    yield Holding(
+        "communication", "gathered parameters kept for reuse", max(near, largest) * each, moments & {at.LOSS_FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST},
+        "elements x bytes_each", values, "deepspeed partitioned_param_coordinator.py: released beyond stage3_max_reuse_distance, at most max_live_parameters",
+        layout="gathered", copy_of=source, need="replaceable",
+    )  # fmt: skip
+    running = min(live, max(largest, min(block.elements, prefetch + largest)))
+    yield Holding(
+        "communication", "gathered parameters of the running block", running * each, moments & {at.FORWARD, at.BACKWARD_FIRST},
+        "elements x bytes_each", {"elements": running, "bytes_each": each}, "deepspeed partitioned_param_coordinator.py fetch_sub_module", layout="gathered",
+        copy_of=source, need="needed",
+    )  # fmt: skip
+    table = max((i.elements for i in c.outer.items if i.elements), default=0)
+    yield Holding(
+        "communication", "all-gather output beside the parameters cut from it", max(prefetch, largest) * each, moments & {at.FORWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST},
+        "elements x bytes_each", {"elements": max(prefetch, largest), "bytes_each": each}, "deepspeed partition_parameters.py AllGatherCoalescedHandle.wait",
+        layout="gathered",
+    )  # fmt: skip
+    yield Holding(
+        "communication", "gathered embedding or head", table * each, moments & {at.BACKWARD_ROOT}, "elements x bytes_each",
+        {"elements": table, "bytes_each": each}, "deepspeed partitioned_param_coordinator.py fetch_sub_module", layout="gathered", copy_of=source, need="needed",
+    )  # fmt: skip
+
+
+def gradients(ctx: Context) -> Iterator[Holding]:
+    """Stage 1 keeps whole gradients, stages 2 and 3 a partition; the step widens it to fp32."""
+    c, job = ctx.counts, ctx.job
+    each = ctx.gradient
+    moments = ctx.trains
+    host = job.offload.gradients in ("cpu", "nvme") or job.offload.optimizer in ("cpu", "nvme")
+    share = learned_share(ctx, ctx.shard)
+    values = {"elements": c.learned, "bytes_each": each, "ranks": ctx.shard}
+    early = moments if ctx.accumulation > 1 else moments & {at.BACKWARD_FIRST, at.BACKWARD_ROOT, at.STEP}
+    if ctx.strategy == "zero1":
+        yield Holding(
+            "gradients",
+            "whole gradients",
+            c.learned * each,
+            early,
+            "elements x bytes_each",
+            values,
+            "deepspeed stage_1_and_2.py: stage 1 reduces at the end of accumulation",
+        )
+    elif ctx.strategy == "zero2":
+        if not host:
+            yield Holding(
+                "gradients",
+                "gradient partition",
+                share * each,
+                early,
+                "elements x bytes_each / ranks",
+                values,
+                "deepspeed stage_1_and_2.py averaged_gradients",
+                layout="sharded",
+            )
+    elif not host:
+        yield Holding(
+            "gradients", "gradient partition", share * each, moments, "elements x bytes_each / ranks", values,
+            "deepspeed stage3.py: one flat partition, allocated once", layout="sharded",
+        )  # fmt: skip
+    yield from _arriving(ctx, each)
+    if job.precision.master == "fp32" and job.precision.weights != "fp32" and not host:
+        limit = min(share, SUB_GROUP) if ctx.strategy == "zero3" else share
+        yield Holding(
+            "gradients", "fp32 gradients for the step", 4 * limit, moments & {at.STEP}, "elements x 4", {"elements": limit},
+            "deepspeed stage_1_and_2.py step: the partition is flattened and widened; stage 3 does so a sub-group at a time", dtype="fp32",
+            copy_of="gradient partition", need="needed",
+        )  # fmt: skip
+
+
+def _arriving(ctx: Context, each: int) -> Iterator[Holding]:
+    """Gradients that autograd has made and the bucket not yet taken."""
+    c = ctx.counts
+    head = _largest(ctx, "head") or (_largest(ctx, "embedding") if ctx.arch.tied and ctx.has_head else None)
+    table = _largest(ctx, "embedding")
+    for item, when in ((head, at.LOSS_BACKWARD), (table, at.BACKWARD_ROOT)):
+        if item is not None:
+            yield Holding(
+                "gradients", f"gradient of {item.name} before it is reduced", item.total * each, ctx.trains & {when}, "elements x bytes_each",
+                {"elements": item.total, "bytes_each": each}, "torch autograd", copy_of=None,
+            )  # fmt: skip
+    largest = max((i.elements for u in c.blocks for i in u.items if i.fate in ("trained", "adapter")), default=0)
+    yield Holding(
+        "gradients", "gradient before it is reduced", largest * each, ctx.trains & {at.BACKWARD_LAST, at.BACKWARD_FIRST}, "largest_tensor x bytes_each",
+        {"largest_tensor": largest, "bytes_each": each}, "torch autograd",
+    )  # fmt: skip
+
+
+def _largest(ctx: Context, role: str) -> Item | None:
+    return max((i for i in ctx.counts.outer.items if i.role == role and i.fate == "trained"), key=lambda i: i.total, default=None)
+
+
+def share_of(ctx: Context, elements: int) -> int:
+    """A rank's share of elements, padded."""
+    return split(elements, ctx.shard)
