@@ -1,13 +1,111 @@
-"""Placeholder until this part is counted."""
+"""Activations: what autograd keeps of the blocks, tensor by tensor, and what a block needs for the moment it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from advisor.arithmetic import moments as at
+from advisor.arithmetic import settings
+from advisor.arithmetic.blocks.block import count
+from advisor.arithmetic.blocks.tape import Counted, Size, Step
+from advisor.arithmetic.checkpointing import checkpoints
 from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
 
+UNTIL_LOSS = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD})
+LAST = frozenset({at.BACKWARD_LAST})
+FIRST = frozenset({at.BACKWARD_FIRST})
+FORWARD_ONLY = frozenset({at.FORWARD})
+FORMULA = "layers x (tokens x bytes a token + tokens x keys x bytes a pair + fixed bytes)"
+SOURCE = "autograd's saved tensors of the modelling code, operation by operation (arithmetic/blocks)"
+UNSHARDED = frozenset({"none", "ddp"})
+
 
 def holdings(ctx: Context) -> Iterator[Holding]:
-    """Nothing yet."""
-    return iter(())
+    """Saved activations, checkpoints, and the temporaries of the block that runs, for the text blocks of this rank."""
+    if not ctx.blocks:
+        return
+    counted = [(count(block, ctx.arch.hidden, settings.of(ctx, block)), layers) for block, layers in ctx.blocks]
+    if ctx.checkpointing == "full":
+        for c, layers in counted:
+            yield from checkpoints(ctx, c, layers)
+        last = max((c for c, _ in counted), key=lambda c: _heaviest(ctx, c))
+        yield from _running(ctx, last, LAST)
+        yield from _running(ctx, last, FIRST)
+        yield from _forward(ctx, max((c for c, _ in counted), key=lambda c: _bytes(ctx, c.total)), kept=False)
+        return
+    for c, layers in counted:
+        yield from _saved(ctx, c, layers)
+    last = max((c for c, _ in counted), key=lambda c: _heaviest(ctx, c))
+    for c, layers in counted:
+        others = layers - 1 if c is last else layers
+        if others:
+            total = _bytes(ctx, c.total)
+            yield Holding(
+                "activations", "kept by the other blocks", others * total, LAST, "layers x bytes a block", {"layers": others, "bytes a block": total}, SOURCE
+            )
+    yield from _running(ctx, last, LAST)
+    yield from _running(ctx, last, FIRST)
+    yield from _forward(ctx, last, kept=True)
+
+
+def _bytes(ctx: Context, size: Size) -> int:
+    return round(size[0] * ctx.tokens + size[1] * ctx.tokens * ctx.seq_len + size[2] + size[3])
+
+
+def _born(ctx: Context) -> int:
+    """Bytes of a weight-gradient element that stays once born in the running block; 0 where gradients are counted elsewhere."""
+    return ctx.gradient if ctx.strategy in UNSHARDED and not ctx.gradients_kept and not ctx.job.optimizer.in_backward else 0
+
+
+def _worst(ctx: Context, c: Counted) -> Step:
+    born = _born(ctx)
+    tokens, pairs = ctx.tokens, ctx.tokens * ctx.seq_len
+
+    def size(s: Step) -> float:
+        a, b = s.saved, s.live
+        return (a[0] + b[0]) * tokens + (a[1] + b[1]) * pairs + a[2] + b[2] + a[3] + b[3] + s.born * born
+
+    return max(c.backward, key=size)
+
+
+def _heaviest(ctx: Context, c: Counted) -> int:
+    step = _worst(ctx, c)
+    return _bytes(ctx, step.saved) + _bytes(ctx, step.live)
+
+
+def _saved(ctx: Context, c: Counted, layers: int) -> Iterator[Holding]:
+    for s in c.saved:
+        yield _holding(ctx, s.name, s.size, layers, UNTIL_LOSS, s.element)
+
+
+def _holding(ctx: Context, name: str, size: Size, layers: int, moments: frozenset[str], element: int | None = None) -> Holding:
+    part = "attention" if size[1] else "dequantised" if size[3] and not size[0] else "activations"
+    values = {"layers": layers, "tokens": ctx.tokens, "bytes a token": size[0], "keys": ctx.seq_len, "bytes a pair": size[1], "fixed bytes": size[2] + size[3]}
+    dtype = {1: "int8", 2: "bf16", 4: "fp32"}.get(element or 0)
+    return Holding(part, name, layers * _bytes(ctx, size), moments, FORMULA, values, SOURCE, dtype=dtype)
+
+
+def _running(ctx: Context, c: Counted, moments: frozenset[str]) -> Iterator[Holding]:
+    step = _worst(ctx, c)
+    for i in step.kept:
+        s = c.saved[i]
+        yield _holding(ctx, f"{s.name} (block in backward)", s.size, 1, moments, s.element)
+    live = step.live
+    if live[0] or live[1]:
+        yield _holding(ctx, f"gradients and temporaries of a block's backward, at {step.operation}", (live[0], live[1], live[2], 0.0), 1, moments)
+    if live[3]:
+        yield _holding(ctx, "dequantised weight in backward", (0.0, 0.0, 0.0, live[3]), 1, moments)
+    born = _born(ctx)
+    if born and step.born:
+        values = {"elements": round(step.born), "bytes": born}
+        yield Holding("gradients", "weight gradients of the running block so far", round(step.born) * born, moments, "elements x bytes", values, SOURCE)
+
+
+def _forward(ctx: Context, c: Counted, *, kept: bool) -> Iterator[Holding]:
+    size = max(c.forward if kept else c.bare, key=lambda f: _bytes(ctx, f))
+    if _bytes(ctx, size) <= 0:
+        return
+    yield _holding(ctx, "temporaries of a block's forward", (size[0], size[1], size[2], 0.0), 1, FORWARD_ONLY)
+    if size[3]:
+        yield _holding(ctx, "dequantised weight in forward", (0.0, 0.0, 0.0, size[3]), 1, FORWARD_ONLY)

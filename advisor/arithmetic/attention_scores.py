@@ -1,13 +1,59 @@
-"""Placeholder until this part is counted."""
+"""Which attention kernel really runs, and whether it holds a score matrix."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from advisor.architecture import Block
+from advisor.arithmetic import moments as at
+from advisor.arithmetic.blocks.setting import Kernel
 from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
 
+FLASH_HEAD = 256  # largest head size of flash attention (flash_api.cpp; sdp_utils.cpp check_head_dim_size_flash)
+
 
 def holdings(ctx: Context) -> Iterator[Holding]:
-    """Nothing yet."""
-    return iter(())
+    """The additive mask that eager code and padded batches make: ``[micro_batch, 1, seq_len, seq_len]`` in the compute dtype, all step long."""
+    if ctx.source != "huggingface" or not ctx.blocks:
+        return
+    kernel, masked = kernel_of(ctx, ctx.blocks[0][0])
+    if not masked or kernel == "flash":
+        return
+    size = ctx.tokens * ctx.seq_len * ctx.compute
+    values = {"micro_batch": ctx.micro_batch, "seq_len": ctx.seq_len, "bytes": ctx.compute}
+    source = "transformers masking_utils: the causal and padding mask, made once a forward pass and saved by every checkpointed block"
+    yield Holding("attention", "attention mask", size, at.COMPUTE & ctx.moments, "micro_batch x seq_len x seq_len x bytes", values, source)
+
+
+def kernel_of(ctx: Context, block: Block) -> tuple[Kernel, bool]:
+    """The kernel, and whether a padding mask reaches it (then keys and values are expanded to all heads)."""
+    asked = ctx.attention
+    if asked == "eager":
+        return "eager", True
+    if asked in ("te-fused", "te-unfused", "flex"):
+        return asked, False  # type: ignore[return-value]
+    if asked in ("flash-2", "flash-3"):
+        return "flash", False
+    if asked == "xformers":
+        return "efficient", False
+    return sdpa(ctx, block)
+
+
+def sdpa(ctx: Context, block: Block) -> tuple[Kernel, bool]:
+    """``scaled_dot_product_attention``'s own choice: flash, memory-efficient, math (ATen sdp_utils.cpp, in this order).
+
+    Flash takes 16-bit inputs without a mask, equal head sizes up to 256, from compute capability 8.0; the memory-efficient kernel takes
+    fp32 and masks, and bf16 from 8.0 only. Hugging Face drops an all-ones mask, so only padded batches bring one.
+    """
+    masked = ctx.job.batch.packed is False and ctx.micro_batch > 1 and ctx.job.activations.sequence_packing != "padding-free"
+    sixteen = ctx.compute == 2 and (ctx.weight == 2 or ctx.autocast or ctx.job.precision.mixed in ("fsdp", "deepspeed", "megatron"))
+    old = ctx.sm is not None and ctx.sm < 80
+    if ctx.arch.softcap_attention is not None and ctx.source == "huggingface":
+        return "eager", True
+    if old and ctx.job.precision.compute == "bf16":
+        return "math", masked
+    equal = block.head_dim == block.v_head_dim
+    if sixteen and not masked and not old and equal and block.head_dim <= FLASH_HEAD:
+        return "flash", False
+    return "efficient", masked

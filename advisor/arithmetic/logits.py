@@ -1,13 +1,125 @@
-"""Placeholder until this part is counted."""
+"""Logits and loss: the tensors of size tokens x vocabulary, or the chunks that stand in for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import Context
+from advisor.arithmetic.fused_linear import chunked, fused_linear
+from advisor.arithmetic.losses import OWN_LOSS, Loss, materialised
+from advisor.arithmetic.parameters import ADAPTED
 from advisor.ledger import Holding
+
+FORWARD = frozenset({at.LOSS_FORWARD})
+BACKWARD = frozenset({at.LOSS_BACKWARD})
+FORMULA = "tokens x vocabulary x bytes"
+NORM_SOURCE = "autograd's saved tensors of the final norm and the head"
 
 
 def holdings(ctx: Context) -> Iterator[Holding]:
-    """Nothing yet."""
-    return iter(())
+    """The head's part of the loss phase; nothing where this pipeline stage has no head."""
+    if not ctx.has_head:
+        return
+    if ctx.arch.classes is not None:
+        return
+    yield from _final(ctx)
+    form = ctx.job.activations.loss or "full-fp32"
+    if form == "fused-linear":
+        yield from fused_linear(ctx)
+        return
+    if form == "chunked":
+        yield from chunked(ctx, vocabulary(ctx))
+        return
+    loss = of(ctx, form)
+    yield from _whole(ctx, loss)
+
+
+def vocabulary(ctx: Context) -> int:
+    """Vocabulary entries of one tensor rank, padded as Megatron pads."""
+    vocab = ctx.arch.vocab
+    if ctx.is_megatron:
+        multiple = 128 * ctx.tensor
+        vocab = -(-vocab // multiple) * multiple
+    return -(-vocab // ctx.tensor)
+
+
+def width(ctx: Context) -> int:
+    """Bytes of a logit as the head gives it: its weight's dtype, or the compute dtype under autocast and mixed strategies."""
+    if ctx.autocast or ctx.job.precision.mixed in ("fsdp", "deepspeed", "megatron"):
+        return ctx.compute
+    kbit = ctx.method in ADAPTED and ctx.base in ("nf4", "fp4", "int8") and ctx.job.method.kbit_preparation is True
+    return 4 if kbit else ctx.weight
+
+
+def of(ctx: Context, form: str) -> Loss:
+    """The cost of a loss on whole logits for this run's code and version."""
+    logits = width(ctx)
+    if form == "vocab-parallel" or (ctx.is_megatron and form in ("fused", "full", "full-fp32")):
+        return megatron(logits, form)
+    if ctx.source == "torchtitan":
+        return Loss(
+            logits + 4 + 4, 12.0, float(logits), "logits + fp32 + log-softmax; backward: log-softmax + two fp32 gradients", "torchtitan components/loss.py"
+        )
+    return materialised(form, logits, ctx.version("transformers"), ctx.arch.model_type in OWN_LOSS, ctx.autocast)
+
+
+def megatron(logits: int, form: str) -> Loss:
+    """Vocabulary-parallel cross entropy (Megatron-LM core/tensor_parallel/cross_entropy.py).
+
+    The logits are upcast; the exponentials are written over the upcast copy and kept as the softmax; its backward works in place and casts
+    the gradient to the logits' dtype.
+    """
+    if form == "fused":
+        return Loss(logits + 4 + 4, 4 + 4 + logits, float(logits), "logits + fp32 shifted + exponentials", "Megatron-LM core/fusions/fused_cross_entropy.py")
+    return Loss(
+        logits + 4 + 4,
+        4 + 4 + logits,
+        float(logits),
+        "logits + fp32 copy + exponentials; backward: softmax, gradient, its cast",
+        "Megatron-LM core/tensor_parallel/cross_entropy.py",
+    )
+
+
+def _whole(ctx: Context, loss: Loss) -> Iterator[Holding]:
+    vocab = vocabulary(ctx)
+    entries = ctx.tokens * vocab
+    yield Holding(
+        "logits",
+        "logits and loss, forward",
+        round(entries * loss.forward),
+        FORWARD,
+        FORMULA,
+        {"tokens": ctx.tokens, "vocabulary": vocab, "bytes": loss.forward},
+        loss.source,
+        error=None,
+    )
+    keeps = bool(ctx.job.framework.keeps_outputs)
+    backward = loss.backward
+    yield Holding(
+        "logits",
+        "gradients of the loss",
+        round(entries * backward),
+        BACKWARD,
+        FORMULA,
+        {"tokens": ctx.tokens, "vocabulary": vocab, "bytes": backward},
+        loss.source,
+    )
+    if keeps:
+        kept = frozenset({at.FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST, at.BACKWARD_ROOT, at.STEP})
+        yield Holding(
+            "logits", "logits in the outputs that the loop keeps", round(entries * loss.outputs), kept & ctx.moments, FORMULA,
+            {"tokens": ctx.tokens, "vocabulary": vocab, "bytes": loss.outputs}, "a variable that holds the model's outputs until the next forward pass returns",
+        )  # fmt: skip
+
+
+def _final(ctx: Context) -> Iterator[Holding]:
+    """Saved by the final norm and, where the head trains, by the head: fp32 input, normalised tensor, output."""
+    trained = ctx.method not in ADAPTED
+    stream = ctx.compute
+    if ctx.arch.norm == "layernorm" or "rmsnorm" in ctx.kernels:
+        each, what = stream + (stream if trained else 0), "norm input + head input"
+    else:
+        each, what = 4 + (2 * stream if trained else 0), "fp32 norm input + normalised + head input"
+    values = {"tokens": ctx.tokens, "hidden": ctx.arch.hidden, "bytes": each, "what": what}
+    yield Holding("activations", "final norm", ctx.tokens * ctx.arch.hidden * each, FORWARD | BACKWARD, "tokens x hidden x bytes", values, NORM_SOURCE)

@@ -1,0 +1,1 @@
+"""What autograd keeps of one block, tensor by tensor."""

@@ -1,0 +1,132 @@
+"""Attention: projections, rotary embedding, and the kernel with what it keeps."""
+
+from __future__ import annotations
+
+from advisor.architecture import Block
+from advisor.arithmetic.blocks.operations import cast, dropout, linear, rms_norm, tokens
+from advisor.arithmetic.blocks.setting import Setting
+from advisor.arithmetic.blocks.tape import Tape, Value
+
+
+def attention(tape: Tape, s: Setting, block: Block, x: Value) -> Value:
+    """Self-attention of a block, from the normed input to the output projection."""
+    d = block.head_dim
+    heads, kv = block.heads / s.tensor, max(block.kv_heads / s.tensor, 1)
+    q, k, v = projections(tape, s, block, x, heads * d, kv * d, kv * block.v_head_dim)
+    if block.qk_norm:
+        q = rms_norm(tape, s, q, "query norm", width=d)
+        k = rms_norm(tape, s, k, "key norm", width=d)
+    if s.rotary:
+        q, k = rotary(tape, s, q, "query"), rotary(tape, s, k, "key")
+    y = kernel(tape, s, q, k, v, heads, kv, d, block.v_head_dim)
+    name = output_name(block)
+    y = linear(tape, s, y, name, _hidden(block))
+    return dropout(tape, s, y, s.hidden_dropout, "attention output")
+
+
+def _hidden(block: Block) -> float:
+    for t in block.tensors:
+        if t.role == "norm":
+            return t.shape[0]
+    raise ValueError("a block without a norm: its hidden size cannot be told")
+
+
+def output_name(block: Block) -> str:
+    """The leaf name of the output projection."""
+    names = [t.name for t in block.tensors if t.role == "attention" and len(t.shape) == 2]
+    for known in ("o_proj", "out_proj", "dense", "c_proj", "wo", "proj", "o"):
+        if known in names:
+            return known
+    return names[-1] if names else "o_proj"
+
+
+def projections(tape: Tape, s: Setting, block: Block, x: Value, q: float, k: float, v: float) -> tuple[Value, Value, Value]:
+    """Query, key and value: three layers, or one fused layer whose parts are views of one tensor."""
+    names = [t.name for t in block.tensors if t.role == "attention" and len(t.shape) == 2]
+    fused = next((n for n in names if n in ("qkv_proj", "c_attn", "query_key_value", "Wqkv", "W_pack", "qkv", "attn", "linear_qkv")), None)
+    if fused is None:
+        three = [n for n in names if n != output_name(block)][:3]
+        if len(three) < 3:
+            three = ["q_proj", "k_proj", "v_proj"]
+        return (
+            linear(tape, s, x, three[0], q),
+            linear(tape, s, x, three[1], k),
+            linear(tape, s, x, three[2], v),
+        )
+    whole = linear(tape, s, x, fused, q + k + v)
+    parts = [tape.run("split", (whole,), w, whole.element, view=True, label=n) for n, w in (("query", q), ("key", k), ("value", v))]
+    return parts[0], parts[1], parts[2]
+
+
+def rotary(tape: Tape, s: Setting, x: Value, name: str) -> Value:
+    """``x * cos + rotate_half(x) * sin``: cos and sin belong to the model, so nothing of the block is kept; a few copies come and go."""
+    if "rope" in s.fused:
+        return tape.run(f"{name} rotary", (x,), x.width, x.element, shares=True, view=True, label=f"{name} with position")
+    one = x.width * x.element
+    return tape.run(f"{name} rotary", (x,), x.width, x.element, forward=tokens(2 * one), backward=tokens(3 * one), label=f"{name} with position")
+
+
+def kernel(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, kv: float, d: int, dv: int) -> Value:
+    """The attention product by the kernel that really runs."""
+    if s.kernel in ("flash", "flex", "cudnn", "efficient", "te-fused"):
+        if s.autocast or q.element > 2:
+            narrow = s.compute if s.autocast or s.kernel == "flash" else q.element
+            q, k, v = (cast(tape, t, narrow, f"{n} for attention") for t, n in ((q, "query"), (k, "key"), (v, "value")))
+        if s.masked or s.kernel == "efficient":
+            k, v = expand(tape, k, heads * d, "key"), expand(tape, v, heads * dv, "value")
+            kv = heads
+        return flash(tape, q, k, v, heads, kv, d, dv)
+    return scores(tape, s, q, expand(tape, k, heads * d, "key"), expand(tape, v, heads * dv, "value"), heads, dv)
+
+
+def expand(tape: Tape, x: Value, width: float, name: str) -> Value:
+    """``repeat_kv``: keys and values copied to all query heads; nothing where they are as many already."""
+    if x.width >= width:
+        return x
+    return tape.run(f"{name} repeat", (x,), width, x.element, label=f"{name} repeated to all heads")
+
+
+def flash(tape: Tape, q: Value, k: Value, v: Value, heads: float, kv: float, d: int, dv: int) -> Value:
+    """Flash attention: keeps query, key, value, output and one fp32 log-sum-exp a head.
+
+    Its backward (flash_api.cpp mha_bwd) allocates fp32 dQ accumulators of the head size rounded to 32 (64 above 128), an fp32 row sum, and
+    keys' and values' gradients for all query heads where these are fewer.
+    """
+    out = heads * dv
+    step = 32 if d <= 128 else 64
+    accumulator = heads * (-(-d // step) * step) * 4 + heads * 4
+    expanded = heads * (d + dv) * q.element if kv < heads else 0
+    lse = ("attention log-sum-exp", 4, tokens(4 * heads))
+    temp = tokens(accumulator + expanded)
+    return tape.run("attention", (q, k, v), out, q.element, saves=(q, k, v), saves_output=True, keeps=(lse,), backward=temp, label="attention output")
+
+
+def scores(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, dv: int) -> Value:
+    """Attention with the score matrix in memory: eager code, or the math kernel of SDPA.
+
+    Eager (modeling_llama.eager_attention_forward): the softmax runs in fp32 and is kept in fp32, and its 16-bit cast is kept for the product
+    with the values. The math kernel upcasts 16-bit inputs to fp32 and keeps the fp32 softmax (ATen attention.cpp _scaled_dot_product_attention_math).
+    """
+    one = heads  # elements a token and key
+    if s.autocast:
+        q, k, v = (cast(tape, t, s.compute, f"{n} for attention") for t, n in ((q, "query"), (k, "key"), (v, "value")))
+    raw = tape.run("scores", (q, k), one, q.element, saves=(q, k), pairs=True, label="attention scores")
+    scaled = tape.run("scale", (raw,), one, raw.element, pairs=True, label="scaled scores")
+    if s.softcap:
+        t = tape.run("softcap tanh", (scaled,), one, scaled.element, pairs=True, saves_output=True, label="softcap tanh")
+        scaled = tape.run("softcap scale", (t,), one, t.element, pairs=True, label="capped scores")
+    if s.masked or s.kernel == "eager":
+        scaled = tape.run("mask", (scaled,), one, scaled.element, pairs=True, shares=True, label="masked scores")
+    wide = cast_pairs(tape, scaled, 4)
+    weights = tape.run("softmax", (wide,), one, 4, pairs=True, saves_output=True, label="attention weights fp32")
+    narrow = cast_pairs(tape, weights, q.element)
+    dropped = dropout(tape, s, narrow, s.attention_dropout, "attention weights", pairs=True)
+    y = tape.run("weights x value", (dropped, v), heads * dv, q.element, saves=(dropped, v), label="attention output heads first")
+    return tape.run("transpose", (y,), heads * dv, q.element, label="attention output")
+
+
+def cast_pairs(tape: Tape, x: Value, element: int) -> Value:
+    """A cast of a score matrix."""
+    if x.element == element:
+        return x
+    return tape.run("cast scores", (x,), x.width, element, pairs=True, label=f"attention weights {'fp32' if element == 4 else '16-bit'}")

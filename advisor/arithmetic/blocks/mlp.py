@@ -1,0 +1,59 @@
+"""The dense MLP of a block: gated or plain."""
+
+from __future__ import annotations
+
+from advisor.architecture import Block
+from advisor.arithmetic.blocks.operations import dropout, linear, tokens
+from advisor.arithmetic.blocks.setting import Setting
+from advisor.arithmetic.blocks.tape import Tape, Value
+
+
+def mlp(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value:
+    """From the normed input to the down projection."""
+    width = block.mlp_width / s.tensor
+    names = [t.name for t in block.tensors if t.role == "mlp" and len(t.shape) == 2]
+    down = names[-1] if names else "down_proj"
+    if block.gated:
+        inner = gated(tape, s, x, names, width)
+    else:
+        up = linear(tape, s, x, names[0] if names else "fc1", width)
+        inner = activate(tape, s, up)
+    y = linear(tape, s, inner, down, hidden)
+    return dropout(tape, s, y, s.hidden_dropout, "MLP output")
+
+
+def gated(tape: Tape, s: Setting, x: Value, names: list[str], width: float) -> Value:
+    """``act(gate(x)) * up(x)``: autograd keeps gate, act(gate), up, and, where the down projection reads it, the product.
+
+    Fused SwiGLU (liger ops/swiglu.py) keeps gate and up only and writes their gradients in place.
+    """
+    if len(names) == 2:  # one fused matrix: gate and up are views of its output
+        both = linear(tape, s, x, names[0], 2 * width)
+        gate = tape.run("chunk", (both,), width, both.element, view=True, label="gate")
+        up = tape.run("chunk", (both,), width, both.element, view=True, label="up")
+    else:
+        gate = linear(tape, s, x, names[0] if names else "gate_proj", width)
+        up = linear(tape, s, x, names[1] if names else "up_proj", width)
+    if "swiglu" in s.fused:
+        return tape.run("swiglu", (gate, up), width, gate.element, saves=(gate, up), shares=True, label="gated product")
+    act = activate(tape, s, gate)
+    return tape.run("gate product", (act, up), width, max(act.element, up.element), saves=(act, up), label="gated product")
+
+
+def activate(tape: Tape, s: Setting, x: Value) -> Value:
+    """The activation function: silu, gelu and relu² keep their input (relu its output); gelu written out in Python keeps four tensors."""
+    one = x.width * x.element
+    name = s.activation
+    if s.unfused_gelu and name == "gelu_new":
+        cube = tape.run("gelu pow", (x,), x.width, x.element, saves=(x,), backward=tokens(2 * one), label="gelu cube")
+        inner = tape.run("gelu inner", (x, cube), x.width, x.element, forward=tokens(one), label="gelu inner")
+        tanh = tape.run("gelu tanh", (inner,), x.width, x.element, saves_output=True, label="gelu tanh")
+        shifted = tape.run("gelu one plus", (tanh,), x.width, x.element, shares=True, label="1 + tanh")
+        half = tape.run("gelu half", (x,), x.width, x.element, label="x / 2")
+        return tape.run("gelu product", (half, shifted), x.width, x.element, saves=(half, shifted), label="activation output")
+    if name == "relu2":
+        r = tape.run("relu", (x,), x.width, x.element, saves_output=True, label="relu output")
+        return tape.run("square", (r,), x.width, x.element, saves=(r,), backward=tokens(one), label="activation output")
+    if name == "relu":
+        return tape.run("relu", (x,), x.width, x.element, saves_output=True, label="activation output")
+    return tape.run("activation", (x,), x.width, x.element, saves=(x,), label="activation output")

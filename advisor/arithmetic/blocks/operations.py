@@ -1,0 +1,133 @@
+"""The operations of modelling code, each with what its backward formula reads (torch/autograd derivatives.yaml) and its temporaries."""
+
+from __future__ import annotations
+
+from advisor.arithmetic.blocks.setting import Setting
+from advisor.arithmetic.blocks.tape import NOTHING, Size, Tape, Value
+
+QUANTISED_4BIT = frozenset({"nf4", "fp4"})
+
+
+def tokens(bytes_a_token: float) -> Size:
+    """A size that grows with the tokens."""
+    return (bytes_a_token, 0.0, 0.0, 0.0)
+
+
+def cast(tape: Tape, x: Value, element: int, label: str | None = None) -> Value:
+    """``x.to(dtype)``: nothing where the dtype is already right; saves nothing, its backward casts the gradient back."""
+    if x.element == element:
+        return x
+    return tape.run("cast", (x,), x.width, element, label=label or f"{x.name} as {'fp32' if element == 4 else 'bf16'}")
+
+
+def residual(tape: Tape, x: Value, y: Value) -> Value:
+    """``x + y``: saves nothing; both gradients are the same tensor (cast where the dtypes differ)."""
+    element = max(x.element, y.element)
+    if y.element != element:
+        y = tape.run("add cast", (y,), y.width, element, label="widened branch", forward=NOTHING)
+    return tape.run("residual add", (x, y), x.width, element, shares=x.element == element, label="residual stream")
+
+
+def rms_norm(tape: Tape, s: Setting, x: Value, name: str, *, width: float | None = None, trained: bool | None = None) -> Value:
+    """RMSNorm.
+
+    Hugging Face (modeling_llama.LlamaRMSNorm): casts to fp32, saves the fp32 input (pow and mul), the statistic, and, where the weight
+    trains, the normalised tensor in the input's dtype. Gemma multiplies by ``1 + weight`` in fp32 and casts last.
+    Fused (liger ops/rms_norm.py): saves the input as it came and one fp32 statistic a row; its backward writes in place.
+    """
+    trains = s.trained if trained is None else trained
+    heads = 1.0 if width is None else x.width / width
+    if "rmsnorm" in s.fused:
+        stat = (f"{name} statistic", 4, tokens(4.0 * heads))
+        return tape.run(name, (x,), x.width, x.element, saves=(x,), keeps=(stat,), shares=True, weights=_w(trains, width or x.width), label=f"{name} output")
+    wide = cast(tape, x, 4, f"{name} input as fp32")
+    rstd = (f"{name} statistics", 4, tokens(8.0 * heads))
+    square = tokens(4 * x.width)
+    normed = tape.run(
+        f"{name} scale", (wide,), x.width, 4, saves=(wide,), keeps=(rstd,), forward=square, backward=tokens(8 * x.width), label=f"{name} normalised"
+    )
+    if s.gemma_norm:
+        scaled = tape.run(f"{name} weight", (normed,), x.width, 4, saves=(normed,) if trains else (), backward=square if trains else NOTHING,
+                          weights=_w(trains, width or x.width), label=f"{name} scaled")  # fmt: skip
+        return cast(tape, scaled, x.element, f"{name} output")
+    narrow = cast(tape, normed, x.element, f"{name} normalised")
+    out = max(x.element, s.norm)
+    temp = tokens(out * x.width) if trains else NOTHING
+    return tape.run(
+        f"{name} weight",
+        (narrow,),
+        x.width,
+        out,
+        saves=(narrow,) if trains else (),
+        backward=temp,
+        weights=_w(trains, width or x.width),
+        label=f"{name} output",
+    )
+
+
+def layer_norm(tape: Tape, s: Setting, x: Value, name: str, *, trained: bool | None = None) -> Value:
+    """``F.layer_norm``: saves its input and fp32 mean and rstd; under autocast it runs in fp32 (autocast_mode.h)."""
+    trains = s.trained if trained is None else trained
+    if s.autocast:
+        x = cast(tape, x, 4, f"{name} input as fp32")
+    elif s.norm > x.element:
+        x = cast(tape, x, s.norm, f"{name} input as fp32")
+    stats = (f"{name} statistics", 4, tokens(8.0))
+    return tape.run(name, (x,), x.width, x.element, saves=(x,), keeps=(stats,), weights=_w(trains, x.width), label=f"{name} output")
+
+
+def norm(tape: Tape, s: Setting, x: Value, name: str) -> Value:
+    """The block's kind of norm."""
+    return layer_norm(tape, s, x, name) if s.norm_kind == "layernorm" else rms_norm(tape, s, x, name)
+
+
+def dropout(tape: Tape, s: Setting, x: Value, p: float, name: str, *, pairs: bool = False) -> Value:
+    """``F.dropout`` on CUDA (native_dropout): keeps a mask of one byte an element; nothing where p is 0."""
+    if p <= 0:
+        return x
+    n = s.dropout_mask * x.width
+    mask: Size = (0.0, n, 0.0, 0.0) if pairs else tokens(n)
+    return tape.run(
+        f"{name} dropout", (x,), x.width, x.element, keeps=((f"{name} dropout mask", s.dropout_mask, mask),), pairs=pairs, label=f"{name} after dropout"
+    )
+
+
+def linear(tape: Tape, s: Setting, x: Value, name: str, out: float) -> Value:
+    """``nn.Linear`` with its base layout and, where it has one, its adapter.
+
+    A dense layer saves its input only where its weight trains. A quantised one (bitsandbytes MatMul4Bit) saves its quantised weight and
+    builds the 16-bit weight anew in forward and backward. A frozen fp32 weight under autocast is cast for each call and the cast is
+    saved (autocast caches only leaves that need gradients).
+    """
+    size = x.width * out
+    if s.base == "none":
+        y = _dense(tape, s, x, name, out, size)
+    else:
+        y = _quantised(tape, s, x, name, out, size)
+    if name in s.adapted:
+        from advisor.arithmetic.blocks.adapters import adapter
+
+        y = adapter(tape, s, x, y, name, out)
+    return y
+
+
+def _dense(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float) -> Value:
+    if s.autocast:
+        narrow = cast(tape, x, s.compute, f"{name} input as bf16")
+        frozen_cast = s.weight > s.compute and not s.trained
+        keeps = ((f"{name} weight as bf16", s.compute, (0.0, 0.0, size * s.compute, 0.0)),) if frozen_cast else ()
+        return tape.run(name, (narrow,), out, s.compute, saves=(narrow,) if s.trained else (), keeps=keeps, weights=_w(s.trained, size), label=f"{name} output")
+    element = max(x.element, s.weight) if x.element != s.weight else x.element
+    x = cast(tape, x, element)
+    return tape.run(name, (x,), out, element, saves=(x,) if s.trained else (), weights=_w(s.trained, size), label=f"{name} output")
+
+
+def _quantised(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float) -> Value:
+    narrow = cast(tape, x, s.compute, f"{name} input as bf16")
+    whole: Size = (0.0, 0.0, 0.0, size * s.compute)
+    y = tape.run(name, (narrow,), out, s.compute, forward=whole, backward=whole, label=f"{name} output")
+    return cast(tape, y, x.element, f"{name} output")
+
+
+def _w(trains: bool, elements: float) -> float:
+    return elements if trains else 0.0

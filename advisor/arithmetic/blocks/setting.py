@@ -1,0 +1,46 @@
+"""Setting: everything beside a block's shape that decides what autograd keeps of it. Small, frozen, hashable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Kernel = Literal["flash", "efficient", "cudnn", "math", "eager", "flex", "te-fused", "te-unfused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a block runs. Sizes are bytes of one element; ranks are 1 where not divided."""
+
+    stream: int = 2  # the residual stream as the block receives it
+    weight: int = 2  # linear weights that are not quantised
+    norm: int = 2  # norm weights (4 after k-bit preparation)
+    compute: int = 2  # what autocast or a quantised layer computes in
+    autocast: bool = False
+    trained: bool = True  # the block's own weights get gradients
+    input_grad: bool = True  # gradients pass to the block's input
+    base: str = "none"  # layout of the frozen linear weights
+    adapted: frozenset[str] = frozenset()  # leaf names of linears with an adapter
+    rank: int = 0
+    adapter: int = 4  # adapter weights
+    dropout: float = 0.0
+    dora: bool = False
+    kernel: Kernel = "flash"
+    masked: bool = False  # an attention mask is given: K and V are expanded to all heads
+    attention_dropout: float = 0.0
+    hidden_dropout: float = 0.0
+    fused: frozenset[str] = frozenset()  # rmsnorm, swiglu, rope, layernorm, lora
+    source: str = "huggingface"
+    norm_kind: str = "rmsnorm"
+    activation: str = "silu"
+    rotary: bool = True
+    tensor: int = 1
+    sequence: bool = False  # Megatron's sequence parallelism
+    experts: Literal["loop", "grouped", "megatron"] = "grouped"
+    expert_ranks: int = 1
+    softcap: bool = False
+    unfused_gelu: bool = False  # gelu_new written out in Python (transformers < 4.5x NewGELUActivation)
+    gemma_norm: bool = False  # norm weight applied in fp32 as (1 + w) before the cast
+    dropout_mask: int = 1  # bytes of a dropout mask: native_dropout on CUDA keeps a bool
+    compiled: bool = False
+    cached_keys: bool = False  # use_cache stays on: keys and values of the pass stay referenced

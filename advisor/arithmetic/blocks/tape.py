@@ -1,0 +1,150 @@
+"""A tape: one block's forward pass as a list of operations, and what autograd keeps of it.
+
+A block is written down once as it is in the modelling code, operation by operation. Each operation says which of its inputs or outputs
+its backward formula needs. From that list follow, without a device: what is saved, the largest moment of the forward pass, and for
+every operation of the backward pass what is still saved, which gradients are alive and which weight gradients were born.
+
+Sizes are per token, so that a tape is made once for a structure and serves any batch: ``tokens`` bytes a token, ``pairs`` bytes a token and
+key (attention scores), ``fixed`` bytes whatever the batch (casts of weights), ``dequantised`` the same for temporaries of a quantised weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+Size = tuple[float, float, float, float]  # tokens, pairs, fixed, dequantised
+NOTHING: Size = (0.0, 0.0, 0.0, 0.0)
+
+
+def plus(a: Size, b: Size) -> Size:
+    """Sum of two sizes."""
+    return (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3])
+
+
+def minus(a: Size, b: Size) -> Size:
+    """Difference of two sizes."""
+    return (a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3])
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A tensor of the forward pass. ``element`` is bytes of one element; ``width`` elements a token; ``root`` whose storage it shares."""
+
+    name: str
+    width: float
+    element: int
+    grad: bool
+    size: Size
+    root: Value | None = None
+
+    @property
+    def storage(self) -> Value:
+        """The value that owns the memory."""
+        return self.root or self
+
+
+@dataclass(eq=False, slots=True)
+class Operation:
+    """One operation: inputs, output, what its backward needs, and its temporaries."""
+
+    name: str
+    inputs: tuple[Value, ...]
+    out: Value
+    saves: tuple[Value, ...]
+    shares: bool  # input gradients are views of the output's gradient: no new memory
+    forward: Size  # temporaries while it runs
+    backward: Size  # temporaries while its backward runs, inputs' gradients apart
+    weights: float  # elements of trained weights whose gradient is born here
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A moment of a block's backward pass: what is still saved, what lives for the moment, and how many weight-gradient elements exist."""
+
+    operation: str
+    saved: Size
+    live: Size
+    born: float
+    kept: frozenset[int]  # indices into Counted.saved
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A tensor that autograd keeps until the backward pass of its block."""
+
+    name: str
+    element: int
+    size: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What one block costs. ``forward`` and ``backward`` hold only steps that can be the largest for some batch."""
+
+    saved: tuple[Saved, ...]
+    total: Size
+    forward: tuple[Size, ...]  # temporaries beyond ``total`` at a moment of the forward pass
+    bare: tuple[Size, ...]  # what lives at a moment of a forward pass that keeps nothing (checkpointed, or without gradients)
+    backward: tuple[Step, ...]
+    input: Size  # the block's input: what checkpointing keeps
+    output: Size
+    weights: float  # trained elements of the block
+
+
+@dataclass(slots=True)
+class Tape:
+    """The recorder that a block's description writes to."""
+
+    operations: list[Operation] = field(default_factory=list)
+    entry: Value | None = None
+
+    def enter(self, name: str, width: float, element: int, *, grad: bool = True) -> Value:
+        """The block's input, held by the caller."""
+        self.entry = Value(name, width, element, grad, (width * element, 0.0, 0.0, 0.0))
+        return self.entry
+
+    def outside(self, name: str, width: float, element: int) -> Value:
+        """A tensor that exists anyway (mask, cos and sin): never counted in this block."""
+        return Value(name, width, element, False, NOTHING)
+
+    def run(
+        self,
+        name: str,
+        inputs: Sequence[Value],
+        width: float,
+        element: int,
+        *,
+        saves: Iterable[Value] = (),
+        saves_output: bool = False,
+        keeps: Sequence[tuple[str, int, Size]] = (),
+        shares: bool = False,
+        view: bool = False,
+        forward: Size = NOTHING,
+        backward: Size = NOTHING,
+        weights: float = 0.0,
+        pairs: bool = False,
+        label: str | None = None,
+    ) -> Value:
+        """Record an operation and return its output.
+
+        ``saves``: inputs its backward reads; ``saves_output``: it reads its output; ``keeps``: further small tensors it makes for its
+        backward (statistics, masks); ``view``: the output is the first input's memory; ``weights``: trained weight elements.
+        """
+        grad = bool(weights) or any(v.grad for v in inputs)
+        size: Size = (0.0, width * element, 0.0, 0.0) if pairs else (width * element, 0.0, 0.0, 0.0)
+        out = Value(label or name, width, element, grad, size, inputs[0].storage if view else None)
+        kept: list[Value] = []
+        if grad:
+            kept.extend(saves)
+            kept.extend(Value(n, 0.0, e, False, s) for n, e, s in keeps)
+            if saves_output:
+                kept.append(out)
+        self.operations.append(Operation(name, tuple(inputs), out, tuple(kept), shares or view, forward, backward if grad else NOTHING, weights))
+        return out
+
+    def count(self, output: Value) -> Counted:
+        """What the block keeps and needs, with ``output`` as what it returns."""
+        from advisor.arithmetic.blocks.walk import walk
+
+        return walk(self, output)

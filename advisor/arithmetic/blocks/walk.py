@@ -1,0 +1,141 @@
+"""The walk over a tape: forward with the lifetimes of Python variables, backward with those of gradients."""
+
+from __future__ import annotations
+
+from advisor.arithmetic.blocks.tape import NOTHING, Counted, Operation, Saved, Size, Step, Tape, Value, minus, plus
+
+
+def walk(tape: Tape, output: Value) -> Counted:
+    """What autograd keeps of a block and the moments that can be its largest.
+
+    Rules of the engine that decide (torch/csrc/autograd): backward nodes run in reverse order of creation; a saved tensor is released
+    when its node has run; a second gradient for the same value is added in place where nobody else holds the first.
+    """
+    entry = tape.entry
+    if entry is None:
+        raise ValueError("the tape has no input: call Tape.enter first")
+    holders: dict[Value, int] = {}
+    for op in tape.operations:
+        for value in {v.storage for v in op.saves}:
+            holders[value] = holders.get(value, 0) + 1
+    order = [v for v in holders if v.size != NOTHING and v is not entry]
+    saved = tuple(Saved(v.name, v.element, v.size) for v in order)
+    total = NOTHING
+    for v in order:
+        total = plus(total, v.size)
+    entry_saved = entry in holders
+    forward = _forward(tape.operations, entry, output, frozenset(holders), total)
+    backward = _backward(tape.operations, output, holders, {v: i for i, v in enumerate(order)}, total)
+    if entry_saved:
+        saved = (*saved, Saved(entry.name, entry.element, entry.size))
+    return Counted(
+        saved=saved,
+        total=plus(total, entry.size) if entry_saved else total,
+        forward=_largest(forward),
+        bare=_largest(_forward(tape.operations, entry, output, frozenset(), NOTHING, keeping=False)),
+        backward=_largest_steps(backward),
+        input=entry.size,
+        output=output.size,
+        weights=sum(op.weights for op in tape.operations),
+    )
+
+
+def _forward(operations: list[Operation], entry: Value, output: Value, holders: frozenset[Value], total: Size, *, keeping: bool = True) -> list[Size]:
+    last: dict[Value, int] = {output.storage: len(operations)}
+    for i, op in enumerate(operations):
+        for v in op.inputs:
+            last[v.storage] = max(last.get(v.storage, 0), i)
+    alive, moments = NOTHING, []
+    for i, op in enumerate(operations):
+        for v in op.saves:  # statistics and masks that the operation itself makes
+            if keeping and v.storage is v and v.width == 0.0:
+                alive = plus(alive, v.size)
+        if op.out.root is None:
+            alive = plus(alive, op.out.size)
+        moments.append(minus(plus(alive, op.forward), total))
+        for v in {x.storage for x in (*op.inputs, op.out)}:
+            if v is not entry and last.get(v, i) <= i and v not in holders:
+                alive = minus(alive, v.size)
+                last[v] = len(operations) + 1  # freed once
+    return moments
+
+
+class _Gradients:
+    """Gradient buffers with their holders, so that a shared one is counted once and freed with its last holder."""
+
+    def __init__(self) -> None:
+        self.of: dict[Value, list[float]] = {}  # value -> [buffer id]
+        self.size: dict[int, Size] = {}
+        self.refs: dict[int, int] = {}
+        self.buffer: dict[Value, int] = {}
+        self.alive: Size = NOTHING
+        self._next = 0
+
+    def make(self, size: Size) -> int:
+        self._next += 1
+        self.size[self._next], self.refs[self._next] = size, 0
+        self.alive = plus(self.alive, size)
+        return self._next
+
+    def give(self, value: Value, buffer: int) -> None:
+        held = self.buffer.get(value)
+        self.refs[buffer] += 1
+        if held is None:
+            self.buffer[value] = buffer
+        elif self.refs[held] == 1:  # added in place: the newcomer goes
+            self.drop(buffer)
+        else:  # a sum in new memory would be needed; the newcomer's own memory takes it
+            self.drop(held)
+            self.buffer[value] = buffer
+
+    def drop(self, buffer: int) -> None:
+        self.refs[buffer] -= 1
+        if self.refs[buffer] <= 0:
+            self.alive = minus(self.alive, self.size[buffer])
+
+    def release(self, value: Value) -> None:
+        buffer = self.buffer.pop(value, None)
+        if buffer is not None:
+            self.drop(buffer)
+
+
+def _backward(operations: list[Operation], output: Value, holders: dict[Value, int], index: dict[Value, int], total: Size) -> list[Step]:
+    grads = _Gradients()
+    grads.give(output, grads.make(output.size))
+    holders, saved, born = dict(holders), total, 0.0
+    kept = set(index.values())
+    steps: list[Step] = []
+    for op in reversed(operations):
+        if op.out not in grads.buffer:
+            continue
+        mine = grads.buffer[op.out]
+        made: list[tuple[Value, int]] = []
+        for v in op.inputs:
+            if v.grad:
+                made.append((v, mine if op.shares else grads.make(v.size)))
+        steps.append(Step(op.name, saved, plus(grads.alive, op.backward), born + op.weights, frozenset(kept)))
+        born += op.weights
+        for v, buffer in made:
+            grads.give(v, buffer)
+        grads.release(op.out)
+        for v in {x.storage for x in op.saves}:
+            holders[v] -= 1
+            if not holders[v] and v in index:
+                saved = minus(saved, v.size)
+                kept.discard(index[v])
+    return steps
+
+
+def _largest(sizes: list[Size]) -> tuple[Size, ...]:
+    distinct = sorted(set(sizes), reverse=True)
+    return tuple(a for a in distinct if not any(b is not a and all(x >= y for x, y in zip(b, a, strict=True)) for b in distinct))
+
+
+def _largest_steps(steps: list[Step]) -> tuple[Step, ...]:
+    points = [(*plus(s.saved, s.live), s.born) for s in steps]
+    keep = []
+    for i, a in enumerate(points):
+        beaten = any(j != i and all(x >= y for x, y in zip(b, a, strict=True)) and (b != a or j < i) for j, b in enumerate(points))
+        if not beaten:
+            keep.append(steps[i])
+    return tuple(keep)

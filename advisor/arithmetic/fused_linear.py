@@ -1,0 +1,92 @@
+"""Losses that never hold all logits: the head's product is made chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from advisor.arithmetic import moments as at
+from advisor.arithmetic.context import Context
+from advisor.arithmetic.parameters import ADAPTED
+from advisor.ledger import Holding
+
+FORWARD = frozenset({at.LOSS_FORWARD})
+BACKWARD = frozenset({at.LOSS_BACKWARD})
+TORCHTUNE_CHUNKS = 8  # torchtune CEWithChunkedOutputLoss num_output_chunks
+LITGPT_CHUNK = 128  # litgpt finetune: lm_head_chunk_size=128, chunked_cross_entropy chunk_size=128
+STORAGE_SINCE = (0, 8)  # liger-kernel with one chunk buffer that every chunk is written to
+
+
+def chunk_of(tokens: int, hidden: int, vocab: int) -> int:
+    """Tokens of a chunk of Liger's fused linear cross entropy: next power of two of ``tokens / ceil(vocab / hidden)``."""
+    factor = -(-vocab // hidden)
+    per = -(-tokens // factor)
+    return min(1 << (per - 1).bit_length(), max(tokens, 1))
+
+
+def fused_linear(ctx: Context) -> Iterator[Holding]:
+    """Liger's fused linear cross entropy: gradients of input and head weight are made in the forward pass.
+
+    Per chunk: the logits and, before 0.8, the chunk of the round before and its scaled copy (the names are rebound only after the new
+    product exists). The head's gradient lives from here on; :mod:`advisor.arithmetic.gradients` counts it from the backward pass.
+    """
+    tokens, hidden, vocab, e = ctx.tokens, ctx.arch.hidden, ctx.arch.vocab, ctx.compute
+    chunk = chunk_of(tokens, hidden, vocab)
+    version = ctx.version("liger-kernel") or ctx.version("liger_kernel")
+    buffers = 1 if version is None or version >= STORAGE_SINCE else 3 if version < (0, 5, 3) else 2
+    values = {"buffers": buffers, "chunk": chunk, "vocabulary": vocab, "bytes": e}
+    source = "liger-kernel ops/fused_linear_cross_entropy.py"
+    yield Holding("logits", "chunks of logits", buffers * chunk * vocab * e, FORWARD, "buffers x chunk x vocabulary x bytes", values, source)
+    values = {"tokens": tokens, "hidden": hidden, "bytes": e}
+    yield Holding("logits", "gradient of the hidden states", tokens * hidden * e, FORWARD | BACKWARD, "tokens x hidden x bytes", values, source)
+    if ctx.method not in ADAPTED:
+        values = {"vocabulary": vocab, "hidden": hidden, "bytes": ctx.weight}
+        yield Holding(
+            "gradients", "gradient of the head, made in the forward pass", vocab * hidden * ctx.weight, FORWARD, "vocabulary x hidden x bytes", values, source
+        )
+
+
+def chunked(ctx: Context, vocab: int) -> Iterator[Holding]:
+    """Losses over chunks of whole logits: litgpt (logits and log-softmax in their own dtype), torchtune (each chunk upcast to fp32 and kept)."""
+    tokens, e = ctx.tokens, ctx.compute if ctx.autocast else ctx.weight
+    entries = tokens * vocab
+    values = {"tokens": tokens, "vocabulary": vocab}
+    formula = "tokens x vocabulary x bytes + chunk x vocabulary x chunk bytes"
+    if ctx.source == "torchtune" or ctx.framework == "torchtune":
+        chunk = -(-tokens // TORCHTUNE_CHUNKS)
+        source = "torchtune modules/loss CEWithChunkedOutputLoss: all chunks' logits, then fp32 and log-softmax of one chunk after another"
+        # bf16 logits 2 + fp32 log-softmax 4 of every chunk, kept; while one is computed also its fp32 logits 4
+        yield Holding(
+            "logits",
+            "chunked logits and loss, forward",
+            entries * (e + 4) + chunk * vocab * 4,
+            FORWARD,
+            formula,
+            {**values, "bytes": e + 4, "chunk": chunk, "chunk bytes": 4},
+            source,
+        )
+        # backward of a chunk: two fp32 gradients of it
+        yield Holding(
+            "logits",
+            "chunked loss, backward",
+            entries * (e + 4) + chunk * vocab * 8,
+            BACKWARD,
+            formula,
+            {**values, "bytes": e + 4, "chunk": chunk, "chunk bytes": 8},
+            source,
+        )
+        return
+    chunk = min(LITGPT_CHUNK, tokens)
+    source = "litgpt finetune: lm_head_chunk_size 128, utils.chunked_cross_entropy"
+    held = frozenset({at.FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST, at.BACKWARD_ROOT, at.STEP}) & ctx.moments
+    yield Holding("logits", "log-softmax of all chunks", entries * e, FORWARD | BACKWARD, "tokens x vocabulary x bytes", {**values, "bytes": e}, source)
+    yield Holding(
+        "logits",
+        "logits, named until the next forward pass returns",
+        entries * e,
+        held | FORWARD,
+        "tokens x vocabulary x bytes",
+        {**values, "bytes": e},
+        source,
+    )
+    one = {"chunk": chunk, "vocabulary": vocab, "bytes": 2 * e}
+    yield Holding("logits", "gradients of one chunk", chunk * vocab * 2 * e, BACKWARD, "chunk x vocabulary x bytes", one, source)

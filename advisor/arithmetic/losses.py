@@ -1,0 +1,80 @@
+"""What a loss holds for one token and one vocabulary entry, by loss form and by whose code computes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+UPCAST_COPY_UNTIL = (4, 49)  # transformers 4.49 pads the labels where 4.46-4.48 copied the shifted logits
+LOSS_FUNCTION_SINCE = (4, 46)  # transformers 4.46 moved the loss to loss_utils; before, lm_head's output was rebound to its fp32 cast
+OWN_LOSS = frozenset({"gpt_bigcode", "gpt2", "gpt_neo", "gpt_neox", "gptj", "falcon", "bloom", "opt", "mpt", "phi-msft", "codegen"})
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Bytes of one token and vocabulary entry: the largest moment of the loss's forward, what stays until its backward, and the largest of that.
+
+    ``outputs``: what a caller that keeps the model's outputs still holds afterwards.
+    """
+
+    forward: float
+    backward: float
+    outputs: float
+    why: str
+    source: str
+
+
+@lru_cache(maxsize=256)
+def materialised(form: str, logits: int, version: tuple[int, ...] | None, own_loss: bool, autocast: bool) -> Loss:
+    """A loss on whole logits in Hugging Face models. ``logits``: bytes of an element as the head gives them.
+
+    ``full-fp32``, loss_utils.ForCausalLMLoss: logits, their fp32 copy, (4.46-4.48: a contiguous shifted copy,) the fp32 log-softmax, which
+    stays. Backward: log-softmax, the gradient of the picked entries spread to all, and the gradient of the softmax, all fp32.
+    Models with a loss of their own (GPT-BigCode and others until 4.49) do not upcast: what is fp32 there comes from autocast.
+    """
+    if version is None:
+        version = (99,)
+    shift = version < UPCAST_COPY_UNTIL
+    if own_loss and shift:
+        return _own(form, logits, autocast)
+    up = 4
+    if version < LOSS_FUNCTION_SINCE:
+        held, note, outputs = 0, "the fp32 cast took the place of the logits", 4.0
+    else:
+        held, note, outputs = (logits if logits < 4 else 0), "logits", float(logits)
+    copy = up if shift else 0
+    if form == "fused":  # Triton cross entropy on the fp32 logits: keeps them, writes the gradient over them
+        forward = held + up + copy
+        backward = (copy or up) + (up if shift else 0)  # gradient in place, then the shift's backward fills zeros of the whole
+        return Loss(
+            forward, max(backward, up + logits), outputs, f"{note} + fp32 + shifted copy; gradient in place", "fused cross entropy on ForCausalLMLoss's logits"
+        )
+    if form == "full":
+        soft = 4 if autocast else logits
+        return Loss(
+            logits + soft,
+            logits + 2 * soft,
+            float(logits),
+            "logits + log-softmax; backward: log-softmax + its two gradients",
+            "torch.nn.functional.cross_entropy",
+        )
+    forward = held + up + copy + 4
+    return Loss(
+        forward,
+        12.0,
+        outputs,
+        f"{note} + fp32 + shifted copy + fp32 log-softmax; backward: log-softmax 4 + two fp32 gradients 8",
+        "transformers loss_utils.ForCausalLMLoss",
+    )
+
+
+def _own(form: str, logits: int, autocast: bool) -> Loss:
+    """Shift, then ``CrossEntropyLoss`` in the logits' dtype: bf16 2 + copy 2 + log-softmax 2; under autocast the last runs in fp32 after a cast."""
+    wide = 4 if autocast and logits < 4 else logits
+    if form == "fused":
+        return Loss(2 * logits, 2 * logits, float(logits), "logits + shifted copy; gradient in place", "fused cross entropy after the model's own shift")
+    upcast = wide if wide > logits else 0
+    return Loss(
+        2 * logits + upcast + wide, max(3 * wide, 2 * wide + upcast), float(logits), "logits + shifted copy (+ cast) + log-softmax; backward: two gradients",
+        "the model's own loss: lm_logits[..., :-1, :].contiguous(), CrossEntropyLoss",
+    )  # fmt: skip

@@ -1,0 +1,63 @@
+"""From a run's context to the setting of its blocks: dtypes, kernels and what trains."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from advisor.architecture import Block
+from advisor.arithmetic.attention_scores import kernel_of
+from advisor.arithmetic.blocks.setting import Setting
+from advisor.arithmetic.context import Context
+from advisor.arithmetic.parameters import ADAPTED, ATTENTION_QV
+
+ATTENTION_ROLES = frozenset({"attention"})
+FREEZES_BASE = ADAPTED
+QUANTISED = frozenset({"nf4", "fp4", "int8", "gptq-int4", "awq-int4", "mxfp4", "fp8"})
+KBIT = frozenset({"nf4", "fp4", "int8"})
+
+
+def of(ctx: Context, block: Block) -> Setting:
+    """The setting of a text block of this run."""
+    method = ctx.job.method
+    adapted = ctx.method in ADAPTED
+    kernel, masked = kernel_of(ctx, block)
+    kbit = adapted and ctx.base in KBIT and method.kbit_preparation is True
+    norm = 4 if kbit else ctx.weight
+    return Setting(
+        stream=stream(ctx), weight=ctx.weight if not mixed_copy(ctx) else ctx.compute, norm=norm if not mixed_copy(ctx) else ctx.compute, compute=ctx.compute,
+        autocast=ctx.autocast and ctx.compute < 4,
+        trained=not adapted,
+        base=ctx.base if adapted and ctx.base in QUANTISED else "none",
+        adapted=targets(block, method.targets) if adapted else frozenset(), rank=method.rank or 8, adapter=ctx.adapter,
+        dropout=method.dropout or 0.0, dora=ctx.method == "dora",
+        kernel=kernel, masked=masked, attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout,
+        fused=ctx.kernels, source=ctx.source, norm_kind=ctx.arch.norm, activation=ctx.arch.activation, rotary=ctx.arch.rotary,
+        tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=ctx.arch.softcap_attention is not None,
+        gemma_norm=ctx.arch.model_type.startswith("gemma"), compiled=ctx.compiled,
+    )  # fmt: skip
+
+
+def mixed_copy(ctx: Context) -> bool:
+    """Whether the strategy hands the modules weights in the compute dtype (FSDP, DeepSpeed, Megatron), so that nothing is cast inside."""
+    return ctx.job.precision.mixed in ("fsdp", "deepspeed", "megatron")
+
+
+def stream(ctx: Context) -> int:
+    """Bytes of an element of the residual stream: the embedding's dtype; fp32 after k-bit preparation and under autocast over fp32 weights."""
+    if mixed_copy(ctx):
+        return ctx.compute
+    kbit = ctx.method in ADAPTED and ctx.base in KBIT and ctx.job.method.kbit_preparation is True
+    return 4 if kbit or ctx.arch.residual_fp32 else ctx.weight
+
+
+@lru_cache(maxsize=512)
+def targets(block: Block, wanted: str | tuple[str, ...] | None) -> frozenset[str]:
+    """Leaf names of the linears that get an adapter."""
+    linears = [t for t in block.tensors if t.linear and len(t.shape) == 2]
+    if wanted is None or wanted == "all-linear":
+        return frozenset(t.name for t in linears if t.role != "router")
+    if wanted == "attention":
+        return frozenset(t.name for t in linears if t.role == "attention")
+    if wanted == "qv":
+        return frozenset(t.name for t in linears if t.role == "attention" and t.name in ATTENTION_QV)
+    return frozenset(t.name for t in linears if any(t.name == w or w.endswith("." + t.name) or t.name.endswith("." + w) for w in wanted))
