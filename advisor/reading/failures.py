@@ -1,0 +1,158 @@
+"""Failures out of a text's lines: each with its counters, its frames and its phase; the same failure printed twice is one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from advisor.evidence import Failure
+from advisor.reading import bitsandbytes, collectives, engines, jax_tf, pytorch
+from advisor.reading.found import Found
+from advisor.reading.lines import Excerpt, LogLine
+from advisor.reading.phase import phase_of
+from advisor.reading.tracebacks import Trace, exception_of, frame_of, traces
+from advisor.units import Size
+
+WINDOW = 14  # lines behind a failure's first line that may belong to its text
+MAX_FAILURES = 400
+_READERS: tuple[tuple[re.Pattern[str], Callable[[str], Found | None]], ...] = (
+    (engines.HEAD, engines.read_failure),
+    (jax_tf.HEAD, jax_tf.read_failure),
+    (bitsandbytes.HEAD, bitsandbytes.read_failure),
+    (pytorch.HEAD, pytorch.read_failure),
+    (collectives.HEAD, collectives.read_failure),
+)
+_NOT_FAILURES = re.compile(r"KeyboardInterrupt|SystemExit|StopIteration|GeneratorExit|Warning$")
+_WRAPPED = ("outofmemory", "triedtoallocate", "totalcapacityof")
+
+
+def failures_of(text: Excerpt) -> list[Failure]:
+    """Every failure of one text in the order in which it was printed."""
+    out: list[Failure] = []
+    streams: dict[str, list[LogLine]] = {}
+    for line in text.lines:
+        streams.setdefault(line.stream, []).append(line)
+    for lines in streams.values():
+        out.extend(_of_stream(lines, text.name))
+    out.sort(key=lambda failure: int(failure.where.rpartition(":")[2]))
+    return _distinct(out)[:MAX_FAILURES]
+
+
+def _of_stream(lines: list[LogLine], name: str) -> Iterator[Failure]:
+    found_traces = traces(lines, name)
+    explained: set[int] = set()
+    index = 0
+    while index < len(lines):
+        found, length, window = _at(lines, index)
+        if found is None:
+            index += 1
+            continue
+        trace = _trace_for(found_traces, index, length)
+        if trace is not None:
+            explained.add(trace.at)
+        yield _failure(found, lines[index], name, window, trace)
+        index += length
+    for trace in found_traces:
+        if trace.at not in explained and trace.exception is not None and not _NOT_FAILURES.search(trace.exception):
+            at = lines[trace.at]
+            yield _failure(Found("not-memory", details=(("exception", trace.exception),)), at, name, at.text, trace)
+
+
+def _at(lines: list[LogLine], index: int) -> tuple[Found | None, int, str]:
+    """The failure that starts at a line, how many lines it takes, and its text."""
+    text = lines[index].text
+    if frame_of(lines[index], "") is not None:
+        return None, 1, ""
+    hits = [read for head, read in _READERS if head.search(text)]
+    if not hits and index + 1 < len(lines):
+        pair = re.sub(r"\s+", "", text[-40:] + lines[index + 1].text[:40]).lower()
+        if any(word in pair for word in _WRAPPED):
+            hits = [pytorch.read_failure]
+    if not hits:
+        return None, 1, ""
+    length = _length(lines, index)
+    window = "\n".join(line.text for line in lines[index : index + length])
+    for read in hits:
+        if (found := read(window)) is not None:
+            return found, length, window
+    return None, 1, ""
+
+
+def _length(lines: list[LogLine], index: int) -> int:
+    """Lines from a failure's first to the last that may still be its text."""
+    length = 1
+    for line in lines[index + 1 : index + WINDOW]:
+        if frame_of(line, "") is not None or "Traceback (most" in line.text or exception_of(line.text) is not None or "ried to allocate" in line.text:
+            break
+        if line.number > lines[index + length - 1].number + 3 or (line.stamp is not None and line.stamp != lines[index].stamp):
+            break
+        length += 1
+    return length
+
+
+def _trace_for(found: Sequence[Trace], index: int, length: int) -> Trace | None:
+    """The traceback that a failure's line closes, or else the one just above it."""
+    closing = next((t for t in found if t.start <= index <= t.at < index + length or index <= t.at < index + length), None)
+    if closing is not None:
+        return closing
+    above = [t for t in found if t.at < index and index - t.at <= 3 and t.exception is None]
+    return above[-1] if above else None
+
+
+def _failure(found: Found, line: LogLine, name: str, window: str, trace: Trace | None) -> Failure:
+    sizes = found.sizes
+    private = sizes.get("private_pool")
+    allocated = sizes.get("allocated")
+    unallocated = pytorch.reserved_unallocated(sizes)
+    frames = trace.frames if trace is not None else ()
+    decided = None if found.phase else phase_of(frames)
+    details = found.details
+    if decided is not None:
+        if decided[0] == "loss":  # the loss is part of the model's forward pass; the finer word is kept beside it
+            details += (("inside", "loss"),)
+        details += (("phase_from", f"{decided[1].file}:{decided[1].function} ({decided[1].where})"),)
+    tolerances = {key: size.tolerance for key, size in sizes.items()}
+    if unallocated is not None:
+        tolerances["reserved_unallocated"] = unallocated.tolerance
+    return Failure(
+        kind=found.kind,
+        where=f"{name}:{line.number}",
+        text=re.sub(r"\s+", " ", window).strip()[:1200],
+        backend=found.backend,
+        rank=line.rank if line.rank is not None else found.rank,
+        gpu=found.gpu,
+        requested_bytes=_bytes(sizes.get("requested")),
+        capacity_bytes=_bytes(sizes.get("capacity")),
+        free_bytes=_bytes(sizes.get("free")),
+        # the text's figure includes what is free inside private pools (c10/cuda/CUDACachingAllocator.cpp: allocated_bytes + allocated_in_private_pools)
+        allocated_bytes=None if allocated is None else max(allocated.bytes - (private.bytes if private else 0), 0),
+        reserved_unallocated_bytes=_bytes(unallocated),
+        private_pool_bytes=_bytes(private),
+        allowed_bytes=_bytes(sizes.get("allowed")),
+        processes=found.processes,
+        tolerances=tuple(sorted(tolerances.items())),
+        phase=found.phase or ((decided[0] if decided[0] != "loss" else "forward") if decided else None),
+        frames=frames,
+        consequence=found.consequence,
+        details=details,
+    )
+
+
+def _bytes(size: Size | None) -> int | None:
+    return None if size is None else size.bytes
+
+
+def _distinct(failures: list[Failure]) -> list[Failure]:
+    """The same failure is often printed again (chained exceptions, launchers, loggers): the first with the most frames is kept."""
+    out: dict[tuple[object, ...], Failure] = {}
+    for failure in failures:
+        key: tuple[object, ...] = (failure.kind, failure.rank, failure.requested_bytes, failure.free_bytes, failure.allocated_bytes, failure.gpu)
+        if failure.requested_bytes is None:
+            key += (re.sub(r"\d+", "", failure.text[:160]),)
+        earlier = out.get(key)
+        if earlier is None:
+            out[key] = failure
+        elif len(failure.frames) > len(earlier.frames):
+            out[key] = replace(failure, where=earlier.where)
+    return list(out.values())

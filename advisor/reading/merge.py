@@ -1,0 +1,124 @@
+"""Many facts into one job: which one wins where they differ, and why; what is invalid becomes a sentence, never an exception.
+
+What a log prints of the run itself wins over what was written for it; a command line over a script, a script or framework config over the
+configs that it names; within the same kind the later text. Prose ("8 x A100") only fills what nothing else says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from advisor.evidence import Conflict, Fact, NotUnderstood
+from advisor.job import Job, JobError
+
+PRINTED, COMMAND, SCRIPT, CONFIG, LAYER, PROSE, GUESS = 60, 50, 40, 40, 30, 10, 5
+REASONS: Mapping[int, str] = {
+    PRINTED: "what the log prints of the run itself",
+    COMMAND: "the command line overrides files",
+    SCRIPT: "the later of two files",
+    LAYER: "a config that another file names",
+    PROSE: "a remark",
+    GUESS: "an inference",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A fact with the rank of its source."""
+
+    fact: Fact
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """One job, the facts that made it, and what did not go in."""
+
+    job: Job
+    facts: tuple[Fact, ...]
+    conflicts: tuple[Conflict, ...]
+    not_understood: tuple[NotUnderstood, ...]
+
+
+def rank_of(kind: str) -> int:
+    """The rank of a config by its kind, as its reader names it."""
+    lowered = kind.lower()
+    if any(word in lowered for word in ("command", "shell", "override", "launch script")):
+        return COMMAND
+    if any(word in lowered for word in ("deepspeed", "accelerate", "fsdp", "config.json", "safetensors", "index")):
+        return LAYER
+    return SCRIPT
+
+
+def merge(ranked: Sequence[Ranked]) -> Merged:
+    """One fact a field: highest rank, then the later one."""
+    chosen: dict[str, Ranked] = {}
+    conflicts: list[Conflict] = []
+    for item in ranked:
+        field = item.fact.field
+        earlier = chosen.get(field)
+        if earlier is None:
+            chosen[field] = item
+            continue
+        winner, loser = (item, earlier) if item.rank >= earlier.rank else (earlier, item)
+        chosen[field] = winner
+        if winner.fact.value != loser.fact.value and loser.rank > GUESS:
+            conflicts.append(Conflict(field, winner.fact, loser.fact))
+    kept = [chosen[field].fact for field in chosen]
+    job, good, bad = build(kept)
+    settled = {fact.field: fact for fact in good}
+    shown = tuple(Conflict(c.field, settled[c.field], c.other) for c in conflicts if c.field in settled and settled[c.field].value != c.other.value)
+    return Merged(job, tuple(good), _distinct(shown), tuple(bad))
+
+
+def _distinct(conflicts: Iterable[Conflict]) -> tuple[Conflict, ...]:
+    out: dict[tuple[str, str], Conflict] = {}
+    for conflict in conflicts:
+        out.setdefault((conflict.field, repr(conflict.other.value)), conflict)
+    return tuple(out.values())
+
+
+def build(facts: Sequence[Fact]) -> tuple[Job, list[Fact], list[NotUnderstood]]:
+    """The job of the facts. All at once where they are valid together; otherwise one by one, leaving out what is not."""
+    try:
+        return _put(Job(), facts), list(facts), []
+    except (JobError, TypeError, ValueError):
+        pass
+    job, good, bad = Job(), [], []
+    for fact in facts:
+        try:
+            job = _put(job, [fact])
+        except (JobError, TypeError, ValueError) as error:
+            bad.append(NotUnderstood(fact.where or "", fact.text or f"{fact.field} = {_shown(fact.value)}", f"{error}; it was left out"))
+        else:
+            good.append(fact)
+    return job, good, bad
+
+
+def _put(job: Job, facts: Sequence[Fact]) -> Job:
+    changes: dict[str, Any] = {}
+    for fact in facts:
+        section, _, rest = fact.field.partition(".")
+        if section not in Job.model_fields:
+            raise JobError(f"no field of a job is named {fact.field!r}")
+        if not rest:
+            changes[section] = fact.value
+            continue
+        inner = changes.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise JobError(f"{section!r} is a single value, not a section")
+        parts = rest.split(".")
+        for depth, part in enumerate(parts[:-1]):
+            if part not in inner:
+                present = job.get(".".join([section, *parts[: depth + 1]]))
+                inner[part] = dict(present) if isinstance(present, Mapping) else present.model_dump(exclude_none=True) if hasattr(present, "model_dump") else {}
+            inner = inner[part]
+        inner[parts[-1]] = fact.value
+    return job.but(**changes)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

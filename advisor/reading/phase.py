@@ -1,0 +1,120 @@
+"""The phase of a failure from its traceback: which frame says so.
+
+What encloses the rest decides first (an evaluation, a save, a resume, a load, a hand-over); within a training step the innermost
+telling frame decides (step, backward, loss, forward).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from advisor.evidence import Frame
+
+# Enclosing phases, looked for from the outermost frame inwards; matched on "file:function: code".
+_ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (phase, re.compile(pattern, re.IGNORECASE))
+    for phase, pattern in (
+        ("merge", r"merge_and_unload|merge_adapter|unload_and_optionally_merge|save_pretrained_merged|export_model\b|merge_lora"),
+        (
+            "save",
+            r"_save_checkpoint|save_checkpoint|save_model\b|save_pretrained|save_16bit_model|save_fp16_model|_zero3_consolidated|consolidated_16bit|"
+            r"get_state_dict\b|save_state\b|"
+            r"save_fsdp_(?:model|optimizer)|get_model_state_dict|full_optim_state_dict|checkpoint[\w/.]*:save|dcp\.save|:save_\w*checkpoint|async_save",
+        ),
+        (
+            "resume",
+            r"load_checkpoint|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|load_fsdp_(?:model|"
+            r"optimizer)|resume_from_checkpoint|"
+            r"load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|load_optimizer_state|"
+            r"restore_checkpoint|resume_checkpoint",
+        ),
+        (
+            "sync",
+            r"update_weights|wake_up|:resume: |\.resume\(|create_and_map|sync_weights|_move_model_to_vllm|move_model_to_vllm|broadcast_to_vllm|"
+            r"_broadcast_to_vllm|refit|load_weights_from|"
+            r"rollout_mode|sync_model_weights|update_policy_weights|push_weights|megatron_to_hf|sharding_manager[\w/.]*:__enter__",
+        ),
+        (
+            "rollout",
+            r"generate_sequences|_generate_and_score_completions|:generate_rollouts|:make_experience|:_generate\b|unwrapped_model\.generate|"
+            r"llm\.generate|vllm/v1/worker\S*:execute_model|"
+            r"generation/utils\.py:(?:generate|_sample|_greedy_search|_beam_search)|:rollout\b|determine_num_available_blocks|initialize_kv_cache|"
+            r"capture_model|profile_run",
+        ),
+        (
+            "eval",
+            r"evaluation_loop|prediction_loop|prediction_step|:evaluate\b|:_evaluate\b|nested_concat|evaluate_and_print_results|validation_step|"
+            r":validate\b|pad_across_processes|eval_step|run_evaluation|val_step|trainer\.evaluate\(|trainer\.predict\(",
+        ),
+        (
+            "load",
+            r"from_pretrained|_load_pretrained_model|_load_state_dict_into|caching_allocator_warmup|load_checkpoint_in_model|"
+            r"load_checkpoint_and_dispatch|dispatch_model|"
+            r"prepare_model_for_kbit_training|_prepare_model_for_kbit|load_model\b|:get_model\b|setup_model|_setup_model|model_provider|build_model|"
+            r":initialize: engine|deepspeed/__init__\.py:initialize|"
+            r"accelerator\.prepare\(|:_prepare_deepspeed|:_prepare_fsdp|fsdp2_prepare_model|:prepare_model|init_model|:_init_model|"
+            r"FullyShardedDataParallel\(|fully_shard\(|:fully_shard|"
+            r"fully_sharded_data_parallel\.py:__init__|distributed\.py:__init__|initialize_optimizer_states|_place_model|_move_model_to_device|"
+            r"get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict",
+        ),
+    )
+)
+_ENGINE_START = re.compile(
+    r"vllm/(?:engine|v1/engine|entrypoints|executor|v1/executor|worker)\S*:(?:__init__|from_engine_args|_initialize_kv_caches|initialize_from_config|"
+    r"_init_executor)|sglang/srt/\S*:(?:__init__|launch)",
+    re.I,
+)
+
+# Within a step, the innermost frame that tells.
+_INNER: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (phase, re.compile(pattern, re.IGNORECASE))
+    for phase, pattern in (
+        (
+            "step",
+            r"torch/optim/|optimizer\.step\(|:_optimizer_step|optimizer\S*:step\b|_take_model_step|bitsandbytes/optim|_foreach_|multi_tensor_adam|"
+            r"apex/optimizers|transformer_engine/pytorch/optimizers|"
+            r"clip_grad_norm|load_megatron_optimizer|_init_group|stage3\.py:step|stage_1_and_2\.py:step|engine\.py:step|unscale_|offload_optimizer|backload",
+        ),
+        (
+            "backward",
+            r"autograd/__init__\.py|_engine_run_backward|run_backward|\.backward\(|:backward\b|backward_step|_backward_|reduce_grads|"
+            r"reduce_scatter_grad|utils/checkpoint\.py:(?:backward|unpack|recompute)",
+        ),
+        (
+            "loss",
+            r"loss/loss_utils|ForCausalLMLoss|fixed_cross_entropy|\bcross_entropy\(|functional\.py:cross_entropy|:cross_entropy|log_softmax\(|modules/loss\.py",
+        ),
+        (
+            "forward",
+            r"modeling_\w+\.py|_call_impl|:forward\b|:compute_loss\b|:_compute_loss|model\(|nn/functional\.py|forward_step|:forward_\w+|"
+            r"create_block_mask|flex_attention|training_step",
+        ),
+    )
+)
+
+
+def phase_of(frames: Sequence[Frame]) -> tuple[str, Frame] | None:
+    """The phase and the frame that decided it; ``None`` where no frame tells."""
+    described = [f"{frame.file}:{frame.function}: {frame.code}" for frame in frames]
+    stepping = next(
+        (i for i, text in enumerate(described) if re.search(r":training_step|:train_step\b|:train_one_epoch|:train_batch\b|:backward\b", text)), None
+    )
+    for index, text in enumerate(described):
+        if _ENGINE_START.search(text):
+            return "load", frames[index]
+        for phase, pattern in _ENCLOSING:
+            if pattern.search(text) and not (phase == "load" and stepping is not None and index > stepping):
+                return phase, frames[index]
+    for index in range(len(described) - 1, -1, -1):
+        for phase, pattern in _INNER:
+            if pattern.search(described[index]):
+                if phase in ("forward", "loss") and (outer := _recomputing(described[:index])) is not None:
+                    return "backward", frames[outer]
+                return phase, frames[index]
+    return None
+
+
+def _recomputing(described: Sequence[str]) -> int | None:
+    """Index of a backward frame that encloses a forward: checkpointing recomputes the block."""
+    return next((i for i, text in enumerate(described) if re.search(r"_engine_run_backward|run_backward\(|autograd/__init__\.py:backward", text)), None)

@@ -1,0 +1,157 @@
+"""Anything that a person pastes or drops, read: one job, and the evidence beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from advisor.evidence import Conflict, Evidence, Failure, NotUnderstood, Source
+from advisor.job import Job
+from advisor.reading import handoff, sources
+from advisor.reading.failures import failures_of
+from advisor.reading.lines import Excerpt, excerpt
+from advisor.reading.masking import mask
+from advisor.reading.merge import Ranked, merge, rank_of
+from advisor.reading.plausible import implausible
+from advisor.reading.rule_lines import lines_of
+
+CONFIG_BYTES = 1024 * 1024  # a config is some kilobytes; a notebook with its outputs may be larger and is named .ipynb
+NOTEBOOK_BYTES = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read. ``why`` says of an empty or unreadable text what was found instead."""
+
+    job: Job
+    evidence: Evidence
+    state: Literal["read", "empty", "unreadable"] = "read"
+    why: str | None = None
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """What has been read so far, over all texts."""
+
+    ranked: list[Ranked] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    excerpts: list[Excerpt] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    not_understood: list[NotUnderstood] = field(default_factory=list)
+    conflicts: list[Conflict] = field(default_factory=list)
+    seen_keys: list[tuple[str, str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def read(items: Sequence[tuple[str, bytes | str | Path]]) -> Reading:
+    """Read texts, files, folders and archives: ``(name, content or path)`` each.
+
+    Never raises for what is in them: what cannot be read is named in ``evidence.sources`` and ``evidence.not_understood``.
+    """
+    gathered = _Gathered()
+    for text in sources.texts(items):
+        _read_text(text, gathered)
+    merged = merge(gathered.ranked)
+    evidence = Evidence(
+        facts=merged.facts,
+        failures=tuple(sorted(gathered.failures, key=lambda f: (f.kind == "not-memory", f.consequence))),
+        lines=lines_of(gathered.excerpts),
+        conflicts=(*merged.conflicts, *gathered.conflicts),
+        sources=tuple(gathered.sources),
+        not_understood=(*gathered.not_understood, *merged.not_understood),
+        seen_keys=tuple(gathered.seen_keys),
+    )
+    state, why = _state(evidence, gathered)
+    return Reading(merged.job, evidence, state, why)
+
+
+def _read_text(text: sources.Text, gathered: _Gathered) -> None:
+    if text.problem is not None and not text.size_bytes:
+        _refuse(text, text.problem, gathered)
+        return
+    limit = NOTEBOOK_BYTES if text.name.endswith((".ipynb", ".json")) else CONFIG_BYTES
+    whole: list[bytes] | None = [] if text.size_bytes <= limit else None
+    found = excerpt(text.name, _teed(text.chunks(), whole))
+    if found.binary:
+        _refuse(text, "not a text: nothing in it was read", gathered)
+        return
+    kinds: list[str] = []
+    problem = _config(text.name, whole, gathered, kinds)
+    if problem is None:
+        _log(found, gathered, kinds)
+    else:
+        gathered.problems.append(f"{text.name}: {problem}")
+        gathered.not_understood.append(NotUnderstood(text.name, text.name, problem))
+    blank = not found.lines
+    gathered.sources.append(
+        Source(
+            text.name,
+            " and ".join(kinds) or ("unreadable" if problem else "empty" if blank else "text"),
+            found.size_bytes,
+            problem or text.problem or found.cut,
+        )
+    )
+
+
+def _teed(chunks: Iterable[bytes], whole: list[bytes] | None) -> Iterator[bytes]:
+    for chunk in chunks:
+        if whole is not None:
+            whole.append(chunk)
+        yield chunk
+
+
+def _refuse(text: sources.Text, why: str, gathered: _Gathered) -> None:
+    gathered.problems.append(f"{text.name}: {why}")
+    gathered.sources.append(Source(text.name, "unreadable", text.size_bytes, why))
+    gathered.not_understood.append(NotUnderstood(text.name, text.name, why))
+
+
+def _config(name: str, whole: list[bytes] | None, gathered: _Gathered, kinds: list[str]) -> str | None:
+    """Facts of a config, where the text is one. Returns the reason where it was refused."""
+    if not whole:
+        return None
+    text = mask(b"".join(whole).decode("utf-8", "replace").removeprefix("\ufeff"))
+    try:
+        found = handoff.read_config(name, text)
+    except (ImportError, AttributeError):
+        return None
+    if found is None:
+        return None
+    if found.problem:
+        return found.problem
+    kinds.append(found.kind)
+    rank = rank_of(found.kind)
+    gathered.ranked.extend(Ranked(fact, rank) for fact in found.facts)
+    gathered.seen_keys.extend(found.seen_keys)
+    gathered.not_understood.extend(found.not_understood)
+    gathered.conflicts.extend(found.conflicts)
+    return None
+
+
+def _log(found: Excerpt, gathered: _Gathered, kinds: list[str]) -> None:
+    gathered.excerpts.append(found)
+    failures = failures_of(found)
+    for failure in failures:
+        if (why := implausible(failure)) is not None:
+            gathered.not_understood.append(NotUnderstood(failure.where, failure.text[:200], f"its numbers were not used: {why}"))
+        else:
+            gathered.failures.append(failure)
+    if any(f.kind != "not-memory" for f in failures):
+        kinds.append("memory failure")
+    elif failures:
+        kinds.append("traceback")
+
+
+def _state(evidence: Evidence, gathered: _Gathered) -> tuple[Literal["read", "empty", "unreadable"], str | None]:
+    if not gathered.sources or all(s.kind == "empty" for s in gathered.sources):
+        return "empty", "nothing was handed in: paste the error, the config or the launch command"
+    useful = evidence.facts or evidence.failures or evidence.devices or evidence.samples or evidence.seen_keys
+    if not useful and gathered.problems:
+        return "unreadable", "; ".join(gathered.problems[:4])
+    if not useful and evidence.not_understood:
+        return "unreadable", f"{evidence.not_understood[0].where}: {evidence.not_understood[0].why}"
+    if not useful:
+        return "read", "the text was read, but nothing in it names a model, a setting, a card or a failure"
+    return "read", None

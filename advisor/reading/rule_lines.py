@@ -1,0 +1,47 @@
+"""The lines that rules look at: one of each template, warnings and figures first, progress at its start and its end; bounded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from advisor.evidence import Line
+from advisor.reading.lines import Excerpt, LogLine
+from advisor.reading.tracebacks import frame_of
+
+LINES = 3_000
+WIDTH = 400
+_LOUD = re.compile(
+    r"warn|error|fail|fallback|fall back|not (?:installed|supported|available|enough)|ignor|instead|will be|deprecat|disabled|unable|cannot|killed|oom",
+    re.IGNORECASE,
+)
+_FIGURES = re.compile(
+    r"\d\s?[kmgt]i?b\b|memory|allocated|reserved|params|trainable|dtype|float32|bfloat16|float16|attention|checkpoint|shard|zero|fsdp|quantiz|step|"
+    r"epoch|eval|rank|world",
+    re.IGNORECASE,
+)
+
+
+def lines_of(excerpts: Sequence[Excerpt]) -> tuple[Line, ...]:
+    """At most 3,000 lines of at most 400 characters, in their order."""
+    scored: list[tuple[int, int, Line]] = []
+    for text in excerpts:
+        total = len(text.lines)
+        for index, line in enumerate(text.lines):
+            if not line.text or frame_of(line, "") is not None:
+                continue
+            scored.append((_score(line, index, total), len(scored), Line(text.where(line), line.text.strip()[:WIDTH], line.rank, line.count)))
+    if len(scored) > LINES:
+        scored = sorted(sorted(scored, key=lambda s: (-s[0], s[1]))[:LINES], key=lambda s: s[1])
+    return tuple(line for _, _, line in scored)
+
+
+def _score(line: LogLine, index: int, total: int) -> int:
+    score = 0
+    if _LOUD.search(line.text):
+        score += 4
+    if _FIGURES.search(line.text):
+        score += 2
+    if index >= total - 200 or index < 100:
+        score += 1
+    return score
