@@ -47,6 +47,24 @@ READERS: dict[str, str] = {
         ),
         "moe",
     ),
+    **dict.fromkeys(
+        (
+            "mamba",
+            "falcon_mamba",
+            "mamba2",
+            "jamba",
+            "bamba",
+            "granitemoehybrid",
+            "falcon_h1",
+            "lfm2",
+            "lfm2_moe",
+            "qwen3_next",
+            "qwen3_5_text",
+            "qwen3_5_moe_text",
+        ),
+        "hybrid",
+    ),
+    "nemotron_h": "nemotron_h",
     **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"), "mla"),
 }
 
@@ -56,6 +74,14 @@ def _defaults() -> dict[str, dict[str, Any]]:
     """Shape-deciding defaults of transformers' config classes by ``model_type`` (transformers 5.24)."""
     data: dict[str, dict[str, Any]] = json.loads(knowledge.path("models", "defaults.json").read_text(encoding="utf-8"))
     return data
+
+
+def _defaults_for(kind: str, source: str | None) -> Mapping[str, Any]:
+    """Other people's modelling code has not transformers' sizes for defaults; what is switched on or off is taken from the family all the same."""
+    known = _defaults().get(kind, {})
+    if source in (None, "huggingface", "remote-code"):
+        return known
+    return {name: value for name, value in known.items() if isinstance(value, (bool, str, dict))}
 
 
 def read(config: Mapping[str, Any], *, name: str | None = None, source: str | None = None, mlp: str | None = None) -> Architecture:
@@ -75,7 +101,7 @@ def read(config: Mapping[str, Any], *, name: str | None = None, source: str | No
         kind = config.get("model_type")
         if kind is not None and (not isinstance(kind, str) or len(kind) > 100):
             raise ConfigError("model_type must be a word such as 'llama'")
-        keys = Keys(config, _defaults().get(kind or "", {}))
+        keys = Keys(config, _defaults_for(kind or "", source))
         keys.source, keys.gated = source or "", None if mlp is None else mlp == "gated"
         module = READERS.get(keys.model_type)
         reader = importlib.import_module(f"advisor.architecture.families.{module or 'llamalike'}")
