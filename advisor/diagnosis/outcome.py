@@ -1,0 +1,92 @@
+"""The verdict and its sentence, and which findings belong to it."""
+
+from __future__ import annotations
+
+from advisor import verdict as fitting
+from advisor.diagnosis import question
+from advisor.evidence import Evidence
+from advisor.report import Finding, Question, Verdict
+from advisor.rules import counters
+from advisor.rules.engine import Judgement
+from advisor.rules.estimating import ledger_of
+from advisor.run import Run
+from advisor.units import show
+
+SURE, LIKELY = 0.8, 0.5
+MEMORY_KINDS = frozenset({"gpu-memory", "gpu-driver", "host-memory", "collective", "engine-start"})
+IN_PHASE = {
+    "load": "while loading", "rollout": "while generating", "sync": "at the hand-over of weights", "forward": "in the forward pass",
+    "loss": "at the loss", "backward": "in the backward pass", "step": "in the optimizer's step", "eval": "in evaluation",
+    "save": "while saving", "resume": "while resuming", "merge": "while merging",
+}  # fmt: skip
+
+
+def outcome(run: Run, real: Run, evidence: Evidence, judgement: Judgement, asked: Question | None) -> tuple[Verdict, str]:
+    """The verdict in the contract's words, and one sentence."""
+    top = judgement.findings[0] if judgement.findings else None
+    failure = evidence.failure
+    if failure is not None:
+        if top is not None and top.cause == "not-memory" and top.confidence >= LIKELY:
+            return "not-memory", f"{top.title}: {top.evidence[0].says}."
+        if failure.kind in MEMORY_KINDS:
+            return "ooms", _failed(evidence, top)
+        return "not-memory", "The text reports a failure, and it is not one of memory."
+    if _nothing_read(run, evidence):
+        return "unreadable", _unreadable(evidence)
+    if run.missing or ledger_of(run) is None:
+        return "incomplete", _ask(asked, f"not known, and it decides: {', '.join(run.missing) or 'the model'}")
+    if open_fields := list(question.deciding(run)):
+        return "incomplete", _ask(asked, f"whether it fits depends on what was only assumed: {', '.join(open_fields)}")
+    ledger = ledger_of(real)
+    if ledger is None:
+        return "incomplete", _ask(asked, "the run as it really is cannot be estimated")
+    return fitting.judge(real, ledger)
+
+
+def relevant(judgement: Judgement, _run: Run, evidence: Evidence, verdict: Verdict) -> tuple[tuple[Finding, ...], tuple[tuple[str, str], ...]]:
+    """The findings that belong to a verdict, and what was looked for and is not there.
+
+    Without a failure, a part that merely is large is no cause: a fitting run keeps only findings that a text speaks for, an incomplete
+    one keeps none that rest on assumed sizes.
+    """
+    findings, cleared = judgement.findings, judgement.cleared
+    if verdict == "unreadable":
+        return (), ()
+    if evidence.failure is None and verdict != "ooms":
+        kept = tuple(f for f in findings if f.tier == "spare" or any(s.speaks_for and not _of_shares(s.mark) for s in f.evidence))
+        kept = tuple(f for f in kept if f.tier != "hardware")
+        return kept, cleared
+    return findings, cleared
+
+
+def _of_shares(mark: str) -> bool:
+    return "-share-" in mark or mark.endswith(("-numbers", "-estimate"))
+
+
+def _nothing_read(run: Run, evidence: Evidence) -> bool:
+    known = [f for f in run.facts.values() if f.kind in ("read", "stated")]
+    return not known and not evidence.samples and not evidence.devices and not evidence.marks
+
+
+def _unreadable(evidence: Evidence) -> str:
+    names = ", ".join(f"{s.name} ({s.kind}{': ' + s.note if s.note else ''})" for s in evidence.sources[:4])
+    read = f"Read: {names}. " if names else "Nothing was given. "
+    return f"{read}No error text, setting, model or card was recognised; paste the error with its traceback, or the config that was started."
+
+
+def _ask(asked: Question | None, why: str) -> str:
+    return f"{why[0].upper()}{why[1:]}." + (f" {asked.text}" if asked is not None else "")
+
+
+def _failed(evidence: Evidence, top: Finding | None) -> str:
+    failure, figures = evidence.failure, counters.of(evidence)
+    if failure is None:
+        return ""
+    moment = IN_PHASE.get(failure.phase or "", "at a moment that the text does not settle")
+    what = "the host's memory" if failure.kind == "host-memory" else "memory"
+    size = f" with {show(figures.allocated)} of {show(figures.capacity)} allocated" if figures.allocated and figures.capacity else ""
+    sentence = f"It ran out of {what} {moment}{size}"
+    if top is None:
+        return f"{sentence}; none of the known causes has evidence here."
+    sure = "surely" if top.confidence >= SURE else "most likely" if top.confidence >= LIKELY else "perhaps"
+    return f"{sentence}; {sure}: {top.title[0].lower()}{top.title[1:]}."

@@ -1,0 +1,96 @@
+"""Which question to ask next: the unknown fact whose plausible values move the estimate most.
+
+What the user's texts say is never asked. An assumed fact is varied over its own alternatives, else over the plausible values here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from advisor.evidence import Evidence, Fact
+from advisor.job import JobError
+from advisor.report import Question
+from advisor.rules.estimating import ledger_of
+from advisor.run import Run
+from advisor.units import GIB
+
+# Values between which real jobs differ, and how the question is put
+PLAUSIBLE: dict[str, tuple[tuple[Any, ...], str]] = {
+    "method.kind": (("full", "lora"), "Are all weights trained, or adapters (LoRA)?"),
+    "method.base": (("none", "nf4"), "Is the frozen base quantised to 4 bit?"),
+    "batch.micro_batch": ((1, 4, 16), "How many sequences go through one forward pass on one GPU (micro batch)?"),
+    "batch.seq_len": ((1024, 4096, 16384), "How long are the sequences, in tokens?"),
+    "activations.checkpointing": (("none", "full"), "Is gradient checkpointing on?"),
+    "activations.attention": (("eager", "sdpa", "flash-2"), "Which attention implementation runs?"),
+    "precision.weights": (("fp32", "bf16"), "In which dtype are the weights loaded?"),
+    "parallel.strategy": (("ddp", "zero2", "zero3"), "How is the state divided over the GPUs?"),
+    "optimizer.name": (("adamw", "adamw-8bit"), "Which optimizer is used?"),
+}
+FIRST = (
+    ("model.name", "Which model is trained (a hub id, or its config.json)?"),
+    ("model.config", "What does the model's config.json say?"),
+    ("hardware.gpu", "Which GPU is it?"),
+)
+LEAST = GIB // 4
+
+
+def next_question(run: Run, evidence: Evidence) -> Question | None:
+    """The question that moves the estimate most; ``None`` where every deciding fact is known."""
+    for path, text in FIRST:
+        unknown = path in run.missing or (path == "hardware.gpu" and run.usable is None and evidence.failure is None)
+        if unknown:
+            return Question(path, text, 0)
+    questions = [q for q in (_asked(run, path) for path in PLAUSIBLE) if q is not None and q.moves_bytes >= LEAST]
+    return max(questions, key=lambda q: q.moves_bytes, default=None)
+
+
+def deciding(run: Run) -> Iterator[str]:
+    """Assumed fields for which some plausible value fits the card and another does not."""
+    usable = run.usable
+    if usable is None:
+        return
+    for path in PLAUSIBLE:
+        peaks = list(_peaks(run, path).values())
+        if len(peaks) >= 2 and min(peaks) < usable[0] < max(peaks):
+            yield path
+
+
+def _asked(run: Run, path: str) -> Question | None:
+    peaks = _peaks(run, path)
+    if len(peaks) < 2:
+        return None
+    return Question(path, PLAUSIBLE[path][1], max(peaks.values()) - min(peaks.values()), tuple(peaks))
+
+
+def _peaks(run: Run, path: str) -> dict[Any, int]:
+    """Peak bytes for each plausible value of a field that was assumed (or not settled)."""
+    key = f"question-{path}"
+    if key not in run._cache:
+        run._cache[key] = dict(_varied(run, path)) if _open(run, path) else {}
+    found: dict[Any, int] = run._cache[key]
+    return found
+
+
+def _open(run: Run, path: str) -> bool:
+    fact: Fact | None = run.facts.get(path)
+    return fact is None or fact.kind == "assumed"
+
+
+def _varied(run: Run, path: str) -> Iterator[tuple[Any, int]]:
+    fact = run.facts.get(path)
+    values = fact.alternatives if fact is not None and fact.alternatives else PLAUSIBLE[path][0]
+    if path == "parallel.strategy" and run.world < 2 and (run.job.hardware.gpus_per_node or 1) < 2:
+        return
+    now = run.job.get(path)
+    section, _, name = path.partition(".")
+    for value in dict.fromkeys((now, *values)):
+        if value is None:
+            continue
+        try:
+            changed = run if value == now else run.but(**{section: {name: value}})
+        except JobError:
+            continue
+        ledger = ledger_of(changed)
+        if ledger is not None:
+            yield value, ledger.peak().bytes

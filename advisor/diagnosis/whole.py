@@ -1,0 +1,79 @@
+"""The stations of a diagnosis, one after the other. Each is a function of those above it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor import report as reports
+from advisor.diagnosis import question, saving
+from advisor.diagnosis.as_it_runs import as_it_runs
+from advisor.diagnosis.outcome import outcome, relevant
+from advisor.report import Plan, Report
+from advisor.rules import engine
+from advisor.rules.estimating import ledger_of
+from advisor.run import Run, resolve
+
+if TYPE_CHECKING:
+    from advisor.reading import Reading
+
+PLANNED_FROM = 0.15  # probability from which a cause takes part in the plan
+
+
+def diagnose(items: Sequence[tuple[str, bytes | str | Path]], *, margin_bytes: int | None = None) -> Report:
+    """What happened, why, what to change first: from named texts or files, in any order.
+
+    ``margin_bytes``: room that the plan leaves below the card's usable memory; ``None``: the estimate's own uncertainty.
+    """
+    from advisor.reading import read
+
+    return diagnose_reading(read(items), margin_bytes=margin_bytes)
+
+
+def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Report:
+    """The report of what was read."""
+    evidence = reading.evidence
+    run = resolve(reading.job, evidence)
+    judgement = engine.judge(run, evidence)
+    real = as_it_runs(run, evidence, judgement.findings)
+    ledger, written = ledger_of(real), ledger_of(run)
+    asked = question.next_question(run, evidence)
+    verdict, sentence = outcome(run, real, evidence, judgement, asked)
+    findings, cleared = relevant(judgement, run, evidence, verdict)
+    findings = saving.with_savings(findings, real)
+    failure = evidence.failure
+    usable = real.usable
+    return Report(
+        verdict=verdict,
+        sentence=sentence,
+        phase=(failure.phase if failure is not None and failure.phase else None)
+        or (ledger.peak().phase if ledger is not None and failure is None else "unknown"),
+        rank=failure.rank if failure is not None else None,
+        findings=findings,
+        plan=_plan(real, findings, verdict, evidence, margin_bytes),
+        next_question=asked if verdict not in ("unreadable", "not-memory") else None,
+        cleared=cleared,
+        not_applicable=judgement.not_applicable,
+        could_not_tell=judgement.could_not_tell,
+        run=real,
+        ledger=ledger,
+        as_written=written if real is not run else None,
+        evidence=evidence,
+        assumed=tuple(f for f in run.facts.values() if f.kind in ("assumed", "inferred")),
+        read=tuple(f for f in run.facts.values() if f.kind in ("read", "stated")),
+        conflicts=evidence.conflicts,
+        not_understood=evidence.not_understood,
+        sources=evidence.sources,
+        capacity_bytes=usable[0] if usable is not None else (failure.capacity_bytes if failure is not None else None),
+        capacity_why=usable[1] if usable is not None else ("the capacity that the error prints" if failure is not None and failure.capacity_bytes else None),
+    )
+
+
+def _plan(run: Run, findings: Sequence[reports.Finding], verdict: str, evidence: reports.Evidence, margin_bytes: int | None) -> Plan:
+    if verdict in ("unreadable", "not-memory"):
+        return Plan(summary="There is no memory to plan for.")
+    from advisor.planning import plan
+
+    causes = [f.cause for f in findings if f.confidence >= PLANNED_FROM] or [f.cause for f in findings[:1]]
+    return plan(run, causes=causes, margin_bytes=margin_bytes, evidence=evidence)

@@ -1,0 +1,1 @@
+"""Causes in activations, logits and batch shape."""

@@ -1,0 +1,85 @@
+"""The whole model is moved to the device before it is divided: early ``.to``, full-precision evaluation flags."""
+
+from __future__ import annotations
+
+from advisor.deviation import extra
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.situation import in_phase, sharded, weight_bytes
+from advisor.run import Run
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    strategy = run.job.parallel.strategy
+    return f"the strategy {strategy} does not divide the weights" if strategy is not None and not sharded(run) else None
+
+
+def _stated(run: Run, _evidence: Evidence) -> str | None:
+    load = run.job.load
+    return "the job moves the whole model before it is divided" if load is not None and load.move_before_sharding and sharded(run) else None
+
+
+def _full_eval(run: Run, evidence: Evidence) -> str | None:
+    for where, key, value in evidence.seen_keys:
+        if key.rpartition(".")[2] in ("bf16_full_eval", "fp16_full_eval") and str(value).lower() == "true" and sharded(run):
+            return f"{where}: {key} makes the trainer move the whole model to the device for evaluation"
+    return None
+
+
+def _fault(run: Run, _evidence: Evidence) -> Run | None:
+    whole, ranks = weight_bytes(run), max(1, run.job.parallel.shard or 1)
+    if whole is None or not sharded(run) or ranks < 2:
+        return None
+    return run.deviating(
+        extra("weights", bytes=round(whole * (1 - 1 / ranks)), dtype=run.job.precision.weights, phases=("load", "eval"), cause="moved-before-sharding")
+    )
+
+
+RULE = Rule(
+    id="moved-before-sharding",
+    tier="copies",
+    title="The whole model is moved to the device before it is divided",
+    cleared="Nothing moves the whole model to the device before it is divided.",
+    prior=-1.5,
+    applies=_applies,
+    needs=("parallel.strategy",),
+    marks=(
+        Mark("moved-before-sharding-stated", 3.0, "an early move", "FSDP and ZeRO-3 move each unit themselves", when=_stated),
+        Mark(
+            "moved-before-sharding-full-eval",
+            2.5,
+            "full evaluation flags",
+            "transformers Trainer.evaluation_loop: model.to(dtype=..., device=args.device)",
+            when=_full_eval,
+        ),
+        Mark(
+            "moved-before-sharding-frame",
+            3.5,
+            "a module is moved as a whole",
+            "torch/nn/modules/module.py to/cuda/_apply; transformers Trainer._move_model_to_device",
+            pattern=r"nn/modules/module\.py:(to|cuda|_apply)\b|trainer\.py:_move_model_to_device",
+            on="frame",
+            when=lambda run, e: "" if sharded(run) and in_phase(e, "load", "eval") else None,
+        ),
+    ),
+    fault=_fault,
+    remedies=("shard-before-move", "load-sharded"),
+    fires=(
+        Example(
+            "cuda() before FSDP",
+            job=job("meta-llama/Llama-2-70b-hf", precision="{weights: bf16}", parallel="{strategy: fsdp1, shard: 8}", hardware="{gpu: a100-80gb}"),
+            text=trace(
+                "torch/nn/modules/module.py|cuda|return self._apply(lambda t: t.cuda(device))", "torch/nn/modules/module.py|_apply|param_applied = fn(param)"
+            )
+            + oom("448.00 MiB", allocated=78.1),
+        ),
+    ),
+    quiet=(
+        Example(
+            "not sharded",
+            job=job(precision="{weights: bf16}", parallel="{strategy: none}"),
+            text=trace("torch/nn/modules/module.py|cuda|return self._apply(lambda t: t.cuda(device))") + oom("448.00 MiB", allocated=78.1),
+        ),
+    ),
+)

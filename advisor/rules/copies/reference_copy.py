@@ -1,0 +1,116 @@
+"""A frozen reference, reward or critic model is resident beside the policy."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import share_marks
+from advisor.rules.situation import ADAPTER, ONLINE, PREFERENCE, sharded
+from advisor.run import Run
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    objective = run.job.objective
+    if objective is not None and objective not in PREFERENCE | ONLINE:
+        return f"the objective {objective} uses no reference model"
+    return None
+
+
+def _resident(run: Run, _evidence: Evidence) -> str | None:
+    held = [name for name in ("reference", "reward", "critic") if getattr(run.job, name) == "copy"]
+    return f"the job keeps {' and '.join(held)} beside the policy" if held and run.job.objective in PREFERENCE | ONLINE else None
+
+
+def _replicated(run: Run, _evidence: Evidence) -> str | None:
+    """Under ZeRO-1 or 2 the reference is prepared as stage 0: whole on every rank."""
+    if run.job.reference == "copy" and run.job.parallel.strategy in ("zero1", "zero2", "ddp"):
+        return f"under {run.job.parallel.strategy} the reference is whole on every rank"
+    return None
+
+
+def _loaded_twice(run: Run, evidence: Evidence) -> str | None:
+    """from_pretrained shows one bar for each model that it loads."""
+    done = sum(line.count for line in evidence.lines if "Loading checkpoint shards" in line.text and "100%" in line.text)
+    return f"{done} models were loaded to the end" if done >= 2 and run.job.objective in PREFERENCE | ONLINE else None
+
+
+def _fault(run: Run, _evidence: Evidence) -> Run | None:
+    if run.job.objective not in PREFERENCE | ONLINE or run.job.reference in (None, "copy") or run.job.method.kind in ADAPTER:
+        return None
+    return run.but(reference="copy")
+
+
+RULE = Rule(
+    id="reference-copy",
+    tier="copies",
+    title="A second, frozen model is resident beside the one that is trained",
+    cleared="No reference, reward or critic copy is resident.",
+    prior=-1.0,
+    applies=_applies,
+    marks=(
+        Mark(
+            "reference-copy-resident",
+            1.5,
+            "a copy is kept",
+            "TRL DPOTrainer, GRPOTrainer: create_model_from_path or create_reference_model unless PEFT or beta is 0",
+            when=_resident,
+        ),
+        Mark(
+            "reference-copy-replicated", 1.5, "whole on each rank", "trl/models/utils.py prepare_deepspeed: any stage but 3 becomes stage 0", when=_replicated
+        ),
+        Mark(
+            "reference-copy-loaded-twice",
+            2.5,
+            "two loads",
+            "transformers modeling_utils shows 'Loading checkpoint shards' once for each from_pretrained",
+            when=_loaded_twice,
+        ),
+        Mark(
+            "reference-copy-frame",
+            3.0,
+            "the failure comes while the second model is built or asked",
+            "trl create_reference_model, prepare_deepspeed, compute_reference_log_probs; verl fsdp_workers ref role",
+            pattern=(
+                r"create_reference_model|compute_ref(erence)?_log_probs?|ref_model\s*=|self\.ref_model\(|dpo_trainer\.py:(null_ref_context|"
+                r"compute_reference)"
+            ),
+            on="frame",
+        ),
+        Mark(
+            "reference-copy-adapter",
+            -2.5,
+            "adapters",
+            "with PEFT the base with adapters switched off is the reference",
+            when=lambda run, _: "with adapters, the base itself is the reference" if run.job.method.kind in ADAPTER else None,
+        ),
+        Mark(
+            "reference-copy-sharded",
+            -0.7,
+            "divided",
+            "stage 3 and FSDP divide the reference too",
+            when=lambda run, _: "the reference is divided over the ranks" if sharded(run) and (run.job.parallel.shard or 1) > 1 else None,
+        ),
+        *share_marks("reference-copy", "reference", "reward", "critic", some=0.15, most=0.25, weights=(1.0, 1.0), noun="frozen copies"),
+    ),
+    fault=_fault,
+    remedies=("precompute-reference", "adapter-reference", "offload-reference", "zero-3"),
+    fires=(
+        Example(
+            "DPO of a 7B under ZeRO-2",
+            job=job(
+                "meta-llama/Llama-2-7b-hf",
+                objective="dpo",
+                method="{kind: full}",
+                precision="{weights: bf16}",
+                reference="copy",
+                parallel="{strategy: zero2, shard: 8}",
+                batch="{micro_batch: 1, seq_len: 1024}",
+                hardware="{gpu: a100-40gb}",
+                activations="{checkpointing: full}",
+            ),
+            text=trace("deepspeed/runtime/zero/stage_1_and_2.py|backward") + oom("1.57 GiB", allocated=37.5, capacity=39.39),
+        ),
+    ),
+    quiet=(Example("supervised training", job=job(objective="sft", batch="{micro_batch: 8, seq_len: 4096}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

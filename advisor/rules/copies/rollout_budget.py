@@ -1,0 +1,89 @@
+"""The engine's memory fraction and what the trainer needs, or leaves on the card while the engine runs, exceed the card together."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom
+from advisor.rules.situation import TRAINING, in_phase
+from advisor.run import Run
+
+
+def _engine_start(_run: Run, evidence: Evidence) -> str | None:
+    failure = evidence.failure
+    return "the engine failed while it started" if failure is not None and failure.kind == "engine-start" else None
+
+
+def _rollout_phase(run: Run, evidence: Evidence) -> str | None:
+    return "the failure comes while text is generated" if run.job.rollout is not None and in_phase(evidence, "rollout") else None
+
+
+def _training(_run: Run, evidence: Evidence) -> str | None:
+    return "the failure comes in the trainer's own step" if in_phase(evidence, *TRAINING) else None
+
+
+RULE = Rule(
+    id="rollout-budget",
+    tier="copies",
+    title="The engine's memory share and the rest of the job exceed the card together",
+    cleared="The engine started and generated within its share.",
+    prior=-0.5,
+    explains=("load", "rollout", "sync"),
+    marks=(
+        Mark("rollout-budget-start", 2.0, "engine start", "the reader's class of the failure text", when=_engine_start),
+        Mark("rollout-budget-phase", 1.5, "while generating", "the failing phase", when=_rollout_phase),
+        Mark("rollout-budget-training", -1.5, "in training", "the failing phase", when=_training),
+        Mark(
+            "rollout-budget-blocks",
+            3.5,
+            "nothing is left for the KV cache within the engine's share",
+            "vLLM v1/core/kv_cache_utils.py: 'No available memory for the cache blocks', 'larger than the available KV cache memory'",
+            pattern=(
+                r"No available memory for the cache blocks|larger than the (available KV cache memory|"
+                r"maximum number of tokens that can be stored in KV cache)"
+            ),
+        ),
+        Mark(
+            "rollout-budget-free",
+            3.5,
+            "less memory is free than the engine was told to use",
+            "vLLM v1/worker/utils.py request_memory: free < total x gpu_memory_utilization",
+            pattern=r"on startup is less than desired GPU memory utilization",
+            when=lambda run, _: "" if run.job.rollout is not None else None,
+        ),
+        Mark(
+            "rollout-budget-sampler",
+            3.5,
+            "the engine's own warm-up did not fit beside its cache",
+            "vLLM v1/worker/gpu_model_runner.py _dummy_sampler_run: 'CUDA out of memory occurred when warming up sampler'",
+            pattern=r"out of memory occurred when warming up (sampler|pooler)",
+        ),
+        Mark(
+            "rollout-budget-capture",
+            3.0,
+            "capturing CUDA graphs did not fit beside the cache",
+            "SGLang model_executor/cuda_graph_runner.py: 'Capture cuda graph failed'",
+            pattern=r"Capture cuda ?graph failed|mem[-_]fraction[-_]static",
+        ),
+        Mark(
+            "rollout-budget-frame",
+            3.5,
+            "the engine sizes or fills its cache",
+            "vLLM worker.determine_available_memory, profile_run, initialize_kv_cache; SGLang init_memory_pool",
+            pattern=(
+                r"_initialize_kv_caches|determine_(available_memory|num_available_blocks)|raise_if_cache_size_invalid|profile_run|init_memory_pool|"
+                r"initialize_kv_cache|_dummy_sampler_run|capture_model"
+            ),
+            on="frame",
+        ),
+    ),
+    remedies=("rollout-fraction", "rollout-sleep", "separate-rollout"),
+    fires=(
+        Example(
+            "no room for the cache",
+            job=job("Qwen/Qwen2.5-7B", objective="grpo", rollout="{engine: vllm, placement: colocated, memory_fraction: 0.3}"),
+            text="ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.\n",
+        ),
+    ),
+    quiet=(Example("no generation", job=job(objective="sft"), text=oom("512.00 MiB", allocated=76.5)),),
+)

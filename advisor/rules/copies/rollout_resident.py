@@ -1,0 +1,82 @@
+"""The rollout engine keeps weights and KV cache on the card while the trainer works."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import share_marks
+from advisor.rules.situation import TRAINING, colocated, in_phase
+from advisor.run import Run
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    if run.job.rollout is None:
+        return "the job generates no text while it trains"
+    return "the engine has cards of its own" if run.job.rollout.placement == "separate" else None
+
+
+def _awake(run: Run, evidence: Evidence) -> str | None:
+    rollout = run.job.rollout
+    if rollout is None or rollout.sleep != "none" or not colocated(run) or rollout.engine == "hf":
+        return None
+    if not in_phase(evidence, *TRAINING):
+        return None
+    share = f", which may be {rollout.memory_fraction:.0%} of the card" if rollout.memory_fraction else ""
+    return f"the engine does not sleep: its weights and cache stay while the trainer works{share}"
+
+
+def _asleep(run: Run, _evidence: Evidence) -> str | None:
+    rollout = run.job.rollout
+    return "the engine sleeps while the trainer works" if rollout is not None and rollout.sleep in ("level-1", "level-2") else None
+
+
+def _fault(run: Run, _evidence: Evidence) -> Run | None:
+    rollout = run.job.rollout
+    if rollout is None or rollout.sleep in (None, "none") or not colocated(run):
+        return None
+    from advisor.deviation import ineffective
+
+    return run.deviating(ineffective("rollout.sleep", cause="rollout-resident"))
+
+
+RULE = Rule(
+    id="rollout-resident",
+    tier="copies",
+    title="The rollout engine stays on the card while the trainer works",
+    cleared="No engine holds the card while the trainer works.",
+    prior=-1.0,
+    applies=_applies,
+    explains=("forward", "loss", "backward", "step"),
+    marks=(
+        Mark(
+            "rollout-resident-awake",
+            3.0,
+            "no sleep",
+            "TRL vllm_enable_sleep_mode False keeps gpu_memory_utilization x total for good (vllm_generation.py)",
+            when=_awake,
+        ),
+        Mark("rollout-resident-asleep", -2.0, "sleeps", "vLLM sleep level 1 and 2 release weights and cache (cumem.py)", when=_asleep),
+        *share_marks("rollout-resident", "rollout-weights", "rollout-cache", some=0.15, most=0.35, weights=(0.8, 1.0), noun="the engine's weights and cache"),
+    ),
+    fault=_fault,
+    remedies=("rollout-sleep", "rollout-fraction", "separate-rollout", "share-rollout-weights"),
+    fires=(
+        Example(
+            "GRPO, engine awake in the backward pass",
+            job=job(
+                "Qwen/Qwen2.5-3B",
+                objective="grpo",
+                method="{kind: full}",
+                precision="{weights: fp32, compute: bf16, mixed: autocast}",
+                batch="{micro_batch: 6, seq_len: 4608}",
+                activations="{checkpointing: full, loss: fused-linear}",
+                reference="none",
+                rollout="{engine: vllm, placement: colocated, memory_fraction: 0.3, sleep: none}",
+                hardware="{gpu: h100-80gb}",
+            ),
+            text=trace("torch/autograd/graph.py|_engine_run_backward") + oom("582.00 MiB", allocated=77.0),
+        ),
+    ),
+    quiet=(Example("no generation", job=job(objective="sft"), text=trace("torch/autograd/graph.py|_engine_run_backward") + oom("512.00 MiB", allocated=76.5)),),
+)

@@ -1,0 +1,177 @@
+"""The engine: every rule looked at, its marks and its hypothesis weighed, and the causes ranked with a probability each.
+
+A cause's score is a sum of log-likelihood ratios: its prior, the marks that matched, and how much better the counters of the failure
+are explained by the run with the fault than by the run as written. A softmax over all causes that can be told, together with "none
+of these", turns scores into probabilities.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from advisor.evidence import Evidence
+from advisor.report import CouldNotTell, Finding, Says
+from advisor.rules import counters, residual
+from advisor.rules.estimating import ledger_of, why_not
+from advisor.rules.rule import TIERS, Mark, Rule
+from advisor.run import Run
+
+NONE_OF_THESE = 1.0  # log-odds that the true cause is not in the vocabulary, or leaves no mark
+SHOWN_FROM = 0.02  # below this probability a cause that was looked for is called cleared
+MOST_TEXT = 20_000  # lines and frames beyond this many are not searched: the reader keeps the telling ones first
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the engine found: causes most likely first, and what became of every other rule."""
+
+    findings: tuple[Finding, ...]
+    none: float  # probability of "none of these"
+    cleared: tuple[tuple[str, str], ...]
+    not_applicable: tuple[tuple[str, str], ...]
+    could_not_tell: tuple[CouldNotTell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Weighed:
+    rule: Rule
+    score: float
+    says: tuple[Says, ...]
+    faulted: Run | None
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """The rule of every file in the tiers' folders, in the order of tiers.
+
+    Raises:
+        ValueError: where a rule's id is not its file's name or its tier not its folder.
+    """
+    found = []
+    for tier in TIERS:
+        for file in sorted((Path(__file__).parent / tier).glob("*.py")):
+            if file.stem == "__init__":
+                continue
+            rule: Rule = import_module(f"advisor.rules.{tier}.{file.stem}").RULE
+            if (rule.id, rule.tier) != (file.stem.replace("_", "-"), tier):
+                raise ValueError(f"{tier}/{file.name} declares {rule.id!r} of tier {rule.tier!r}")
+            found.append(rule)
+    return tuple(found)
+
+
+def judge(run: Run, evidence: Evidence) -> Judgement:
+    """Rank the causes of a failure (or of a footprint that is larger than expected)."""
+    weighed: list[_Weighed] = []
+    cleared, not_applicable, could_not_tell = [], [], []
+    texts = _texts(evidence)
+    for rule in all_rules():
+        says = tuple(_marks(rule, run, evidence, texts))
+        seen = any(s.speaks_for for s in says)
+        reason = rule.applies(run, evidence) if rule.applies else None
+        if reason is not None:
+            not_applicable.append((rule.id, reason))
+            continue
+        lacking = [path for path in rule.needs if _lacks(run, path)]
+        if lacking and not seen:
+            could_not_tell.append(CouldNotTell(rule.id, f"needs {', '.join(lacking)}"))
+            continue
+        faulted = rule.fault(run, evidence) if rule.fault else None
+        numbers = _numbers(run, faulted, evidence, rule)
+        says = (*says, *numbers)
+        if not any(s.speaks_for for s in says):
+            cleared.append((rule.id, rule.cleared))
+            continue
+        weighed.append(_Weighed(rule, rule.prior + sum(s.weight for s in says), says, faulted))
+    shares, none = _probabilities(weighed)
+    findings = []
+    for item, share in sorted(zip(weighed, shares, strict=True), key=lambda pair: -pair[1]):
+        if share < SHOWN_FROM:
+            cleared.append((item.rule.id, item.rule.cleared))
+            continue
+        ordered = tuple(sorted(item.says, key=lambda s: -abs(s.weight)))
+        findings.append(Finding(item.rule.id, item.rule.tier, item.rule.title, share, None, ordered, item.rule.remedies, item.faulted))
+    return Judgement(tuple(findings), none, tuple(cleared), tuple(not_applicable), tuple(could_not_tell))
+
+
+def _probabilities(weighed: list[_Weighed]) -> tuple[list[float], float]:
+    scores = [NONE_OF_THESE, *(w.score for w in weighed)]
+    top = max(scores)
+    parts = [math.exp(s - top) for s in scores]
+    total = sum(parts)
+    none, *rest = (p / total for p in parts)
+    return rest, none
+
+
+def _lacks(run: Run, path: str) -> bool:
+    if path == "failure":
+        return False
+    return path in run.missing or run.job.get(path) is None
+
+
+def _texts(evidence: Evidence) -> dict[str, list[tuple[str, str]]]:
+    """(where, text) of frames, lines and keys: what patterns are searched in."""
+    frames = [(f.where, f"{f.file}:{f.function}: {f.code}") for f in evidence.frames[:MOST_TEXT]]
+    lines = [(line.where, line.text) for line in evidence.lines[:MOST_TEXT]]
+    lines += [(f.where, f.text) for f in evidence.failures]
+    keys = [(where, f"{key}={value}") for where, key, value in evidence.seen_keys[:MOST_TEXT]]
+    return {"frame": frames, "line": lines, "key": keys, "any": frames + lines + keys}
+
+
+@cache
+def _pattern(text: str) -> re.Pattern[str]:
+    return re.compile(text, re.IGNORECASE)
+
+
+def _marks(rule: Rule, run: Run, evidence: Evidence, texts: dict[str, list[tuple[str, str]]]) -> Iterator[Says]:
+    for mark in rule.marks:
+        found = _look(mark, run, evidence, texts)
+        if found is not None:
+            where, sentence = found
+            yield Says(sentence, where, mark.weight > 0, mark.weight, mark.id, mark.source)
+
+
+def _look(mark: Mark, run: Run, evidence: Evidence, texts: dict[str, list[tuple[str, str]]]) -> tuple[str | None, str] | None:
+    if mark.id in evidence.marks:
+        return "stated by a link", mark.says
+    if mark.pattern is not None:
+        pattern = _pattern(mark.pattern)
+        hit = next((where for where, text in texts[mark.on] if pattern.search(text)), None)
+        if hit is None:
+            return None
+        if mark.when is None:
+            return hit, mark.says
+        sentence = mark.when(run, evidence)
+        return None if sentence is None else (hit, sentence or mark.says)
+    sentence = mark.when(run, evidence) if mark.when else None
+    failure = evidence.failure
+    return None if sentence is None else (failure.where if failure is not None else None, sentence)
+
+
+def _numbers(run: Run, faulted: Run | None, evidence: Evidence, rule: Rule) -> Iterator[Says]:
+    """How the counters judge the hypothesis: its fit less the fit of the run as written."""
+    failure = evidence.failure
+    if faulted is None or failure is None or faulted is run:
+        return
+    figures = counters.of(evidence)
+    written, with_fault = ledger_of(run), ledger_of(faulted)
+    if with_fault is None:
+        return
+    before, after = residual.fit(written, figures, failure.phase), residual.fit(with_fault, figures, failure.phase)
+    gain = after.value - before.value
+    if written is None:
+        gain = min(0.0, after.value)
+    if abs(gain) < 0.2:
+        return
+    sentence = f"as written: {before.says}; with this fault: {after.says}" if written is not None else f"with this fault: {after.says}"
+    yield Says(sentence, failure.where, gain > 0, gain, f"{rule.id}-numbers", "the estimate's ledger at the failing phase against the printed counters")
+
+
+def reason_without_estimate(run: Run) -> str | None:
+    """Why hypotheses could not be compared with numbers; ``None`` where they could."""
+    return why_not(run)

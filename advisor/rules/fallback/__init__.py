@@ -1,0 +1,1 @@
+"""Causes where something is wider, slower or larger than was asked for."""

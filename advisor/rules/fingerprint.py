@@ -1,0 +1,191 @@
+"""The size of the failed request, matched against every tensor that the run can produce.
+
+A printed request is the tensor rounded up by the allocator (512 bytes below 1 MiB, a 20 MiB segment below 10 MiB, multiples of
+2 MiB above: c10 ``AllocatorConfig.h``) and then to two decimals. A tensor matches when its rounded size lies within half of the
+last printed digit. Where micro batch or sequence length are not known, token counts are solved for and judged by how surprising it
+is that a whole, usual number comes out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from advisor.architecture import Architecture
+from advisor.evidence import Evidence
+from advisor.rules import counters
+from advisor.run import Run
+from advisor.units import MIB, show
+
+WIDTHS = (("bf16", 2), ("fp32", 4))  # fp16 is as wide as bf16
+SEGMENT_FROM = 10 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A tensor that the run can allocate in one piece: ``kind`` groups them for marks."""
+
+    kind: str
+    name: str
+    size_bytes: int
+    formula: str
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A candidate whose size is the request. ``others``: kinds that match as well. ``solved``: tokens found, where they were not known."""
+
+    candidate: Candidate
+    others: frozenset[str] = frozenset()
+    solved_tokens: int | None = None
+
+    def says(self, requested: int) -> str:
+        """The sentence for a mark."""
+        solved = f", for {self.solved_tokens:,} tokens" if self.solved_tokens else ""
+        return f"the failed request of {show(requested)} is {self.candidate.formula}{solved}: {self.candidate.name}"
+
+
+def rounded(size_bytes: int) -> int:
+    """What the caching allocator reserves for a tensor of this size when it needs a new segment."""
+    if size_bytes < SEGMENT_FROM:
+        return size_bytes
+    return -(-size_bytes // (2 * MIB)) * 2 * MIB
+
+
+def matches(run: Run, evidence: Evidence) -> tuple[Match, ...]:
+    """The tensors that the failed request can be, best first; empty where it is a segment or not printed. Found once a run."""
+    key = ("fingerprint", id(evidence))
+    if key not in run._cache:  # type: ignore[comparison-overlap]
+        run._cache[key] = _matches(run, evidence)  # type: ignore[index]
+    found: tuple[Match, ...] = run._cache[key]  # type: ignore[index]
+    return found
+
+
+def _matches(run: Run, evidence: Evidence) -> tuple[Match, ...]:
+    failure, shape = evidence.failure, run.architecture
+    requested = counters.of(evidence).requested
+    if failure is None or requested is None or requested < SEGMENT_FROM or requested in counters.SEGMENTS:
+        return ()
+    tolerance = failure.tolerance("requested") + MIB // 64
+    found = [c for c in _candidates(run, shape) if abs(rounded(c.size_bytes) - requested) <= tolerance]
+    kinds = frozenset(c.kind for c in found)
+    direct = [Match(c, kinds - {c.kind}) for c in sorted(found, key=lambda c: abs(rounded(c.size_bytes) - requested))]
+    if direct or shape is None:
+        return tuple(direct)
+    return tuple(_solved(run, shape, requested, tolerance))
+
+
+def match(run: Run, evidence: Evidence, *kinds: str, alone: bool = False) -> str | None:
+    """The sentence where the request is a tensor of one of these kinds (``alone``: and of no other); else ``None``."""
+    requested = counters.of(evidence).requested
+    for found in matches(run, evidence):
+        if found.candidate.kind in kinds and not (alone and found.others - set(kinds)):
+            return found.says(requested or 0)
+    return None
+
+
+def _candidates(run: Run, shape: Architecture | None) -> Iterator[Candidate]:
+    p = run.job.parallel
+    yield from _buckets(run)
+    if shape is None:
+        return
+    yield from _weights(run, shape)
+    batch, seq = run.job.batch.micro_batch, run.job.batch.seq_len
+    if batch is None or seq is None:
+        return
+    tensor, context = p.tensor or 1, p.context or 1
+    for local, shown in ((seq // context, "seq_len"), (seq // context - 1, "(seq_len - 1)")):
+        tokens = batch * local
+        for dtype, width in WIDTHS:
+            yield Candidate(
+                "logits", f"logits in {dtype}", tokens * shape.vocab * width, f"micro_batch {batch:,} x {shown} {local:,} x vocab {shape.vocab:,} x {width}"
+            )
+    tokens = batch * seq // context
+    if run.job.objective in ("dpo", "kto", "orpo"):  # chosen and rejected pass together
+        for dtype, width in WIDTHS:
+            yield Candidate(
+                "logits", f"logits of both answers in {dtype}", 2 * tokens * shape.vocab * width, f"2 x {tokens:,} tokens x vocab {shape.vocab:,} x {width}"
+            )
+    for block in shape.blocks:
+        heads = max(1, block.heads // tensor)
+        if block.kind != "mixer":
+            for dtype, width in WIDTHS:
+                yield Candidate(
+                    "attention",
+                    f"attention scores in {dtype}",
+                    batch * heads * seq * seq * width,
+                    f"micro_batch {batch} x heads {heads} x seq_len {seq:,}² x {width}",
+                )
+        if block.mlp_width:
+            for dtype, width in WIDTHS:
+                yield Candidate(
+                    "mlp",
+                    f"an MLP projection's output in {dtype}",
+                    tokens * block.mlp_width // tensor * width,
+                    f"{tokens:,} tokens x MLP width {block.mlp_width // tensor:,} x {width}",
+                )
+    for width in (1, 2, 4):
+        yield Candidate("mask", "a seq_len x seq_len mask", batch * seq * seq * width, f"micro_batch {batch} x seq_len {seq:,}² x {width}")
+    for dtype, width in WIDTHS:
+        yield Candidate("hidden", f"hidden states in {dtype}", tokens * shape.hidden * width, f"{tokens:,} tokens x hidden {shape.hidden:,} x {width}")
+
+
+def _buckets(run: Run) -> Iterator[Candidate]:
+    p = run.job.parallel
+    sizes = {"reduce bucket": p.bucket_elements, "all-gather bucket": p.allgather_bucket_elements, "prefetch bucket": p.prefetch_elements}
+    for name, elements in sizes.items():
+        if elements:
+            for dtype, width in WIDTHS:
+                yield Candidate("bucket", f"the {name} in {dtype}", elements * width, f"{elements:,} elements x {width}")
+
+
+def _weights(run: Run, shape: Architecture) -> Iterator[Candidate]:
+    p = run.job.parallel
+    shard = max(1, p.shard or 1)
+    tensor = max(1, p.tensor or 1)
+    for tensor_of in shape.outer:
+        if tensor_of.role in ("embedding", "head"):
+            for dtype, width in WIDTHS:
+                yield Candidate(
+                    "vocabulary-weight", f"the {tensor_of.name} matrix in {dtype}", tensor_of.elements // tensor * width, f"{_sides(tensor_of.shape)} x {width}"
+                )
+    for block in shape.blocks:
+        for one in block.tensors:
+            kind = "expert-weight" if one.role == "expert" and (one.times == 1 or not one.linear) else "weight"
+            for dtype, width in (("8 bit", 1), *WIDTHS):
+                yield Candidate(kind, f"one {one.name} weight in {dtype}", one.elements // tensor * width, f"{_sides(one.shape)} x {width}")
+        for dtype, width in WIDTHS:
+            yield Candidate(
+                "unit", f"one block's gathered parameters in {dtype}", block.parameters // tensor * width, f"block of {block.parameters:,} parameters x {width}"
+            )
+    total = shape.parameters // tensor
+    for dtype, width in WIDTHS:
+        yield Candidate("flat-whole", f"all parameters in one {dtype} buffer", total * width, f"{total:,} parameters x {width}")
+        if shard > 1:
+            yield Candidate(
+                "flat-shard", f"one rank's share of all parameters in {dtype}", total // shard * width, f"{total:,} parameters / {shard} ranks x {width}"
+            )
+    if p.strategy == "zero3":
+        yield Candidate("flat-group", "one optimizer group of 1e9 elements in fp32", 4_000_000_000, "sub_group_size 1,000,000,000 x 4")
+
+
+def _solved(run: Run, shape: Architecture, requested: int, tolerance: int) -> Iterator[Match]:
+    """Token counts for which the request would be logits: told only where a round number comes out that chance would rarely give."""
+    batch = run.job.batch.micro_batch
+    for dtype, width in WIDTHS:
+        row = shape.vocab * width
+        low, high = math.ceil((requested - tolerance - 2 * MIB) / row), math.floor((requested + tolerance) / row)
+        if low < 64 or high < low:
+            continue
+        for step in (1024, 512, 256, 128, 64):
+            unit = step * (batch or 1)
+            tokens = high // unit * unit
+            if tokens >= low and (high - low + 1) / unit < 0.25:
+                candidate = Candidate("logits", f"logits in {dtype}", tokens * row, f"tokens {tokens:,} x vocab {shape.vocab:,} x {width}")
+                yield Match(candidate, solved_tokens=tokens)
+                break
+
+
+def _sides(shape: tuple[int, ...]) -> str:
+    return " x ".join(f"{side:,}" for side in shape)

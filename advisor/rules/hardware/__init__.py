@@ -1,0 +1,1 @@
+"""The cause of last resort: the job is too large for these cards."""

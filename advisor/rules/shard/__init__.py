@@ -1,0 +1,1 @@
+"""Causes where state is replicated that could be divided or moved."""

@@ -1,0 +1,1 @@
+"""Where a fitting run gives away speed for memory that nobody needs."""

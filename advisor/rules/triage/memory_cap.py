@@ -1,0 +1,77 @@
+"""A per-process fraction, MIG slice or container limit is smaller than the card."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import counters
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import oom
+from advisor.run import Run
+from advisor.units import show
+
+
+def _allowed(_run: Run, evidence: Evidence) -> str | None:
+    failure = evidence.failure
+    if failure is None or failure.allowed_bytes is None or failure.capacity_bytes is None:
+        return None
+    return f"{show(failure.allowed_bytes)} of the card's {show(failure.capacity_bytes)} are allowed to this process"
+
+
+def _slice(run: Run, evidence: Evidence) -> str | None:
+    capacity = counters.of(evidence).capacity
+    if capacity is None or run.card is None:
+        return None
+    usable, _ = run.card.usable()
+    if capacity < 0.8 * usable:
+        return f"the failing device has {show(capacity)} where a whole {run.card.name} has {show(usable)}"
+    return None
+
+
+def _free_left(_run: Run, evidence: Evidence) -> str | None:
+    figures = counters.of(evidence)
+    if figures.free is None or figures.requested is None or figures.capacity is None or figures.requested > figures.capacity:
+        return None
+    return f"{show(figures.free)} are free and {show(figures.requested)} were refused" if figures.free > figures.requested * 1.05 else None
+
+
+def _mig(_run: Run, evidence: Evidence) -> str | None:
+    return "nvidia-smi shows MIG slices" if any(d.mig for d in evidence.devices) else None
+
+
+RULE = Rule(
+    id="memory-cap",
+    tier="triage",
+    title="A limit smaller than the card applies to this process",
+    cleared="The text prints no per-process limit, and the device has the card's full size.",
+    prior=-1.5,
+    marks=(
+        Mark(
+            "memory-cap-allowed",
+            5.0,
+            "a cap is set",
+            "c10 CUDACachingAllocator prints '<size> allowed' when set_per_process_memory_fraction was called",
+            when=_allowed,
+        ),
+        Mark("memory-cap-slice", 3.5, "smaller than the card", "cudaMemGetInfo's total is that of the MIG instance", when=_slice),
+        Mark("memory-cap-mig", 2.0, "MIG", "nvidia-smi's MIG table", when=_mig),
+        Mark("memory-cap-free", 2.5, "enough is free", "cudaMalloc fails below the device's limit only under a cap", when=_free_left),
+        Mark(
+            "memory-cap-call",
+            1.5,
+            "the process limits itself",
+            "torch.cuda.set_per_process_memory_fraction; torch.mps high watermark",
+            pattern=r"set_per_process_memory_fraction|per_process_memory_fraction|HIGH_WATERMARK_RATIO\s*=\s*0?\.[0-9]*[1-9]",
+        ),
+    ),
+    remedies=("raise-memory-cap",),
+    fires=(
+        Example(
+            "half of the card is allowed",
+            text=(
+                "RuntimeError: CUDA out of memory. Tried to allocate 512.00 MiB (GPU 0; 39.59 GiB total capacity; 19.50 GiB already allocated; "
+                "19.20 GiB free; 19.79 GiB allowed; 19.60 GiB reserved in total by PyTorch)\n"
+            ),
+        ),
+    ),
+    quiet=(Example("no limit", text=oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),
+)

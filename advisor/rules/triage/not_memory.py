@@ -1,0 +1,77 @@
+"""The text is not a memory error: shared memory of a kernel, a wrong shape, an overflowing size."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import oom
+from advisor.run import Run
+
+
+def _kind(_run: Run, evidence: Evidence) -> str | None:
+    failure = evidence.failure
+    return "the failure text does not report memory that ran out" if failure is not None and failure.kind == "not-memory" else None
+
+
+def _memory(_run: Run, evidence: Evidence) -> str | None:
+    memory = any(f.kind in ("gpu-memory", "host-memory") and not _absurd_size(f.requested_bytes) for f in evidence.failures)
+    return "another text of the same run reports memory that ran out" if memory else None
+
+
+def _absurd_size(size: int | None) -> bool:
+    return size is not None and size >= 1 << 50
+
+
+def _overflow(_run: Run, evidence: Evidence) -> str | None:
+    failure = evidence.failure
+    return "the requested size is larger than any machine: a length or product overflowed" if failure and _absurd_size(failure.requested_bytes) else None
+
+
+RULE = Rule(
+    id="not-memory",
+    tier="triage",
+    title="This is not a memory error",
+    cleared="The failure is one of memory.",
+    prior=-1.0,
+    marks=(
+        Mark("not-memory-kind", 5.0, "no memory error", "the reader's class of the failure text", when=_kind),
+        Mark("not-memory-also-memory", -4.0, "memory as well", "the other failure's text", when=_memory),
+        Mark("not-memory-overflow", 5.0, "overflowing size", "c10 CUDACachingAllocator: 'Tried to allocate more than 1EB memory'", when=_overflow),
+        Mark(
+            "not-memory-shared",
+            4.0,
+            "a kernel's on-chip shared memory is meant, not the card's memory",
+            "triton/runtime/errors.py OutOfResources: 'out of resource: shared memory, Required: n, Hardware limit: m'",
+            pattern=r"OutOfResources|out of resource: (shared memory|threads|registers)",
+        ),
+        Mark(
+            "not-memory-shape",
+            3.0,
+            "operands have shapes that do not fit each other",
+            "ATen native/LinearAlgebra.cpp shape checks",
+            pattern=r"shapes cannot be multiplied|size mismatch for|must match the size of tensor",
+        ),
+        Mark(
+            "not-memory-assert",
+            2.5,
+            "a kernel stopped at a wrong index or address",
+            "CUDA runtime: device-side assert, illegal memory access",
+            pattern=r"device-side assert triggered|illegal memory access",
+        ),
+        Mark(
+            "not-memory-managed",
+            1.5,
+            "managed memory is not available on this platform",
+            "bitsandbytes csrc/pythonInterface.c get_managed_ptr: cudaMallocManaged; WSL and Windows do not support it fully (CUDA on WSL user guide)",
+            pattern=r"pythonInterface\.c",
+        ),
+    ),
+    remedies=("correct-launch", "upgrade"),
+    fires=(
+        Example("a wrong shape", text="RuntimeError: mat1 and mat2 shapes cannot be multiplied (4096x2048 and 4096x4096)\n"),
+        Example(
+            "a kernel's shared memory", text="triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 163840, Hardware limit: 101376\n"
+        ),
+    ),
+    quiet=(Example("the card is full", text=oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),
+)

@@ -1,0 +1,102 @@
+"""Another process, or a dead run's leftover, holds the card."""
+
+from __future__ import annotations
+
+from advisor.deviation import foreign
+from advisor.evidence import Evidence
+from advisor.rules import counters, processes
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import oom
+from advisor.rules.situation import colocated
+from advisor.run import Run
+from advisor.units import GIB, show
+
+LEAST_FOREIGN = 2 * GIB  # beyond any context, communicator and library together
+LEAST_SHARE = 0.05
+
+
+def _held(_run: Run, evidence: Evidence) -> int:
+    figures = counters.of(evidence)
+    if figures.foreign is None or figures.capacity is None:
+        return 0
+    return figures.foreign if figures.foreign >= max(LEAST_FOREIGN, LEAST_SHARE * figures.capacity) else 0
+
+
+def _remainder(run: Run, evidence: Evidence) -> str | None:
+    held, figures = _held(run, evidence), counters.of(evidence)
+    if not held or figures.capacity is None:
+        return None
+    return f"{show(held)} of the {show(figures.capacity)} belong to none of this process: capacity less free less what it holds itself"
+
+
+def _most(run: Run, evidence: Evidence) -> str | None:
+    held, figures = _held(run, evidence), counters.of(evidence)
+    own = figures.reserved or 0
+    return f"others hold {show(held)}, this process {show(own)}" if held > own else None
+
+
+def _before_start(_run: Run, evidence: Evidence) -> str | None:
+    figures = counters.of(evidence)
+    for device in evidence.devices:
+        if device.used_bytes and figures.reserved is not None and figures.capacity and not processes.own_ranks(evidence):
+            others = device.used_bytes - figures.reserved
+            fits = abs(figures.capacity - device.used_bytes - (figures.free or 0) - figures.reserved) < counters.CONTEXT_HIGH
+            if fits and others > LEAST_FOREIGN:
+                return f"nvidia-smi shows {show(device.used_bytes)} in use where this process holds {show(figures.reserved)}: the two fill the card together"
+    return None
+
+
+def _explained_by_engine(run: Run, evidence: Evidence) -> str | None:
+    return "a generation engine of the same job shares the card" if colocated(run) and _held(run, evidence) else None
+
+
+def _explained_by_ranks(_run: Run, evidence: Evidence) -> str | None:
+    return "the other processes on the card are ranks of this job" if processes.own_ranks(evidence) else None
+
+
+def _fault(run: Run, evidence: Evidence) -> Run | None:
+    held = _held(run, evidence)
+    return run.deviating(foreign(held, cause="other-process")) if held else None
+
+
+RULE = Rule(
+    id="other-process",
+    tier="triage",
+    title="Another process holds part of the card",
+    cleared="Free memory and what this process holds account for the whole card: no other process.",
+    prior=-1.5,
+    marks=(
+        Mark("other-process-remainder", 4.0, "memory of others", "identity capacity = free + sum over processes (cudaMemGetInfo, NVML)", when=_remainder),
+        Mark("other-process-most", 1.5, "others hold most", "the same identity", when=_most),
+        Mark(
+            "other-process-before-start",
+            3.0,
+            "in use before the start",
+            "nvidia-smi's used column counts every process, also those outside this container",
+            when=_before_start,
+        ),
+        Mark("other-process-engine", -3.0, "own engine", "a colocated engine is a process of the job", when=_explained_by_engine),
+        Mark(
+            "other-process-ranks",
+            -4.5,
+            "own ranks",
+            "torchrun starts one process a rank: the same pid on two cards is a rank with two contexts",
+            when=_explained_by_ranks,
+        ),
+        Mark(
+            "other-process-startup-check",
+            3.0,
+            "the engine found less free memory at its start than it was told to use",
+            "vLLM v1/worker/utils.py request_memory compares cudaMemGetInfo's free with total x gpu_memory_utilization",
+            pattern=r"Free memory on device .* on startup is less than desired GPU memory utilization",
+            when=lambda run, _: None if run.job.rollout is not None and run.job.rollout.placement == "colocated" else "",
+        ),
+    ),
+    fault=_fault,
+    remedies=("free-other-process", "map-each-rank"),
+    fires=(
+        Example("most of the card is someone else's", text=oom("64.00 MiB", allocated=4.0, unallocated=0.1, free=0.05, capacity=23.65, own=4.6)),
+        Example("a small process on a full card", text=oom("128.00 MiB", allocated=0.54, unallocated=0.01, free=0.06, capacity=10.92, own=0.95)),
+    ),
+    quiet=(Example("the process itself fills the card", text=oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),
+)

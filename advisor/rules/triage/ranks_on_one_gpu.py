@@ -1,0 +1,64 @@
+"""Several ranks of the job sit on the same device."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import counters, processes
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import oom
+from advisor.run import Run
+from advisor.units import GIB
+
+
+def _foreign_like_own(run: Run, evidence: Evidence) -> str | None:
+    """Others' processes on the card are each about as large as this one: the same program, several times."""
+    failure, figures = evidence.failure, counters.of(evidence)
+    if failure is None or figures.reserved is None:
+        return None
+    own = failure.own_bytes or figures.reserved
+    others = [p.used_bytes for p in failure.processes if not p.own and p.used_bytes]
+    alike = [used for used in others if own > GIB // 4 and 0.5 <= used / own <= 2.0]
+    return f"{len(alike)} other processes on the card are each about as large as this one" if len(alike) >= 2 or (alike and run.world > 1) else None
+
+
+RULE = Rule(
+    id="ranks-on-one-gpu",
+    tier="triage",
+    title="Several ranks of the job sit on the same card",
+    cleared="Each rank is on a card of its own, as far as the texts show.",
+    prior=-1.5,
+    marks=(
+        Mark(
+            "ranks-on-one-gpu-nccl",
+            5.0,
+            "NCCL saw two ranks on one device",
+            "NCCL init.cc prints 'Duplicate GPU detected : rank r and rank s both on CUDA device d'",
+            pattern=r"Duplicate GPU detected\s*:\s*rank \d+ and rank \d+",
+        ),
+        Mark(
+            "ranks-on-one-gpu-doubled",
+            3.5,
+            "one pid on two cards",
+            "nvidia-smi lists a context of a process on each card that it touched",
+            when=lambda _, e: processes.own_ranks(e),
+        ),
+        Mark("ranks-on-one-gpu-crowded", 3.0, "crowded card", "nvidia-smi's process table", when=lambda _, e: processes.crowded(e)),
+        Mark(
+            "ranks-on-one-gpu-same",
+            2.0,
+            "same card in errors",
+            "each rank prints the index of its current device",
+            when=lambda _, e: processes.same_gpu_in_errors(e),
+        ),
+        Mark("ranks-on-one-gpu-alike", 4.0, "processes alike", "the process lines of the error (c10 CUDACachingAllocator, NVML)", when=_foreign_like_own),
+    ),
+    remedies=("map-each-rank", "correct-launch"),
+    fires=(
+        Example(
+            "two ranks on device 0",
+            text="node0:41:52 [0] init.cc:880 NCCL WARN Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 7000\n"
+            + oom("512.00 MiB", allocated=37.0, unallocated=0.5, capacity=79.1, own=38.1),
+        ),
+    ),
+    quiet=(Example("one process, one card", text=oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),
+)
