@@ -1,0 +1,88 @@
+"""What the user allows, and in which order kinds of change are considered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from advisor.rules.rule import TIERS
+from advisor.techniques import Technique
+
+
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What a plan may do. ``exclude`` names techniques that are out of the question; ``most_changes`` bounds the plan's length."""
+
+    keep_full_training: bool = False
+    keep_exact: bool = False
+    no_new_dependency: bool = False
+    keep_hardware: bool = False
+    most_changes: int | None = None
+    exclude: frozenset[str] = field(default_factory=frozenset)
+
+    def permits(self, technique: Technique) -> bool:
+        """Whether a technique may be tried at all; exactness that depends on the run is checked when it is applied."""
+        if technique.id in self.exclude:
+            return False
+        if self.keep_full_training and technique.id in ADAPTERS_OF_FULL:
+            return False
+        if self.keep_exact and not technique.exact and technique.flags is None:
+            return False
+        if self.keep_hardware and technique.tier == "hardware":
+            return False
+        return not (self.no_new_dependency and technique.id in NEEDS_LIBRARY)
+
+
+ADAPTERS_OF_FULL = frozenset({"lora", "dora", "qlora", "galore"})
+
+# Libraries that a plain install of the trainer does not bring.
+NEEDS_LIBRARY = frozenset({
+    "zero-1", "zero-2", "zero-3", "offload-optimizer", "offload-nvme",  # deepspeed
+    "eight-bit-optimizer", "paged-optimizer", "qlora", "double-quantization",  # bitsandbytes
+    "fused-linear-loss", "fused-kernels", "tiled-mlp",  # liger-kernel
+    "galore", "fp8-training", "lora", "dora", "sequence-packing",  # galore-torch, torchao or TransformerEngine, peft, flash-attn
+})  # fmt: skip
+
+# Within the tiers shard and batch, what is asked first: changes whose price is small and known, then those that wait for a slower link
+# or cut the model up, then those after which something else is learned. "No tensor parallelism over PCIe before checkpointing."
+HEAVY = frozenset({
+    "offload-optimizer", "offload-parameters", "offload-nvme", "tensor-parallel", "sequence-parallel", "context-parallel", "ulysses",
+    "pipeline-parallel", "expert-parallel", "paged-optimizer", "fp8-training", "offload-activations", "tiled-mlp", "hybrid-shard",
+    "separate-rollout",
+})  # fmt: skip
+
+# A change is riskier where it brings a library, touches how the job is launched, or depends on kernels that differ between versions.
+RISK = {
+    "fused-linear-loss": 1, "fused-kernels": 1, "eight-bit-optimizer": 1, "sequence-packing": 2, "zero-1": 2, "zero-2": 2, "zero-3": 2,
+    "fsdp": 2, "optimizer-in-backward": 2, "selective-checkpointing": 1, "offload-optimizer": 3, "offload-parameters": 3, "offload-nvme": 4,
+    "tensor-parallel": 4, "context-parallel": 4, "ulysses": 4, "pipeline-parallel": 5, "expert-parallel": 4, "fp8-training": 3,
+    "separate-rollout": 4, "offload-activations": 2, "tiled-mlp": 2, "galore": 3, "qlora": 2, "lora": 2, "dora": 2,
+}  # fmt: skip
+
+# One of each group at most: they answer the same question.
+GROUPS = (
+    frozenset({"zero-1", "zero-2", "zero-3", "fsdp"}),
+    frozenset({"gradient-checkpointing", "selective-checkpointing"}),
+    frozenset({"fused-linear-loss", "chunked-loss"}),
+    frozenset({"precompute-reference", "adapter-reference", "offload-reference"}),
+    frozenset({"lora", "dora", "qlora", "galore"}),
+    frozenset({"eight-bit-optimizer", "factored-optimizer", "momentum-only-optimizer", "galore", "offload-optimizer"}),
+    frozenset({"context-parallel", "ulysses"}),
+    frozenset({"paged-optimizer", "offload-optimizer"}),
+)
+
+REPEATABLE = {
+    "smaller-micro-batch": 10,
+    "rollout-fraction": 16,
+    "shorter-sequence": 3,
+    "tensor-parallel": 3,
+    "context-parallel": 4,
+    "smaller-rank": 2,
+    "more-gpus": 4,
+}
+
+ORDER: dict[str, int] = {tier: index for index, tier in enumerate(TIERS)}
+
+
+def compatible(ids: frozenset[str]) -> bool:
+    """Whether no two of the techniques answer the same question."""
+    return all(len(group & ids) <= 1 for group in GROUPS)

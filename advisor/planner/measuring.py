@@ -1,0 +1,125 @@
+"""A candidate: a run with some techniques applied, and what it needs. Every set of techniques is measured once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from advisor.arithmetic import CannotEstimate, estimate
+from advisor.job import JobError
+from advisor.ledger import Ledger
+from advisor.planner.constraints import ORDER, Constraints
+from advisor.run import Run
+from advisor.speed import step_time
+from advisor.techniques import NotApplicable, Technique, all_techniques
+
+Change = tuple[str, int]  # a technique and how many times it is applied
+Changes = tuple[Change, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """``changes`` in the order in which they were applied; bytes of one card; seconds of one token of the whole job."""
+
+    changes: Changes
+    run: Run
+    ledger: Ledger
+    peak_bytes: int  # max_allocated
+    used_bytes: int  # what the device shows, expected
+    high_bytes: int  # the same, high end
+    capacity_bytes: int | None
+    seconds_per_token: float
+    alters_learning: bool
+    exact: bool
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The techniques that were applied."""
+        return frozenset(i for i, _ in self.changes)
+
+
+@dataclass
+class Bench:
+    """Measures candidates from one start, each set once. ``margin_bytes`` None: the high end of the estimate must fit."""
+
+    start: Run
+    capacity: Callable[[Run], int | None]
+    margin_bytes: int | None
+    constraints: Constraints
+    budget: int = 260  # estimates; about 1 ms each
+    spent: int = 0
+    _known: dict[Changes, Candidate | None] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def fits(self, c: Candidate, *, tightly: bool = False) -> bool:
+        """Whether it fits with the margin asked for; ``tightly``: expected, without a margin."""
+        if c.capacity_bytes is None:
+            return False
+        if tightly:
+            return c.used_bytes <= c.capacity_bytes
+        need = c.high_bytes if self.margin_bytes is None else c.used_bytes + self.margin_bytes
+        return need <= c.capacity_bytes
+
+    def measure(self, changes: Sequence[Change]) -> Candidate | None:
+        """The candidate of a set of changes, applied in tier order; ``None`` where one of them is not applicable then."""
+        key = ordered(changes)
+        if key not in self._known:
+            self._known[key] = self._new(key)
+        return self._known[key]
+
+    def _new(self, key: Changes) -> Candidate | None:
+        before: Run | None = self.start
+        exact, alters = True, False
+        if key:
+            shorter = self._known.get(key[:-1])
+            name, times = key[-1]
+            if shorter is None and key[:-1] not in self._known:
+                shorter = self.measure(key[:-1])
+            if shorter is None:
+                return None
+            before, exact, alters = shorter.run, shorter.exact, shorter.alters_learning
+            for _ in range(times):
+                after = self.apply(name, before)
+                if after is None:
+                    return None
+                flags = all_techniques()[name].judged(before, after)
+                exact, alters = exact and flags.exact, alters or flags.alters_learning
+                before = after
+        assert before is not None
+        if self.constraints.keep_exact and not exact:
+            return None
+        return self._measured(key, before, exact, alters)
+
+    def apply(self, name: str, run: Run) -> Run | None:
+        """The changed run; the reason why not is kept."""
+        try:
+            after = all_techniques()[name].apply(run)
+        except JobError as error:
+            self.refused.setdefault(name, str(error))
+            return None
+        if isinstance(after, NotApplicable):
+            self.refused.setdefault(name, after.reason)
+            return None
+        return after
+
+    def _measured(self, key: Changes, run: Run, exact: bool, alters: bool) -> Candidate | None:
+        self.spent += 1
+        try:
+            ledger = estimate(run)
+        except CannotEstimate:
+            return None
+        totals = ledger.totals()["device_used"]
+        time = step_time(run)
+        return Candidate(key, run, ledger, ledger.peak().bytes, totals.expected, totals.high, self.capacity(run), time.seconds_per_token, alters, exact)
+
+
+def ordered(changes: Sequence[Change]) -> Changes:
+    """Changes in the order of application: by tier, then as the techniques are registered."""
+    table = all_techniques()
+    rank = {name: index for index, name in enumerate(table)}
+    return tuple(sorted(changes, key=lambda c: (ORDER[table[c[0]].tier], rank[c[0]])))
+
+
+def technique_of(change: Change) -> Technique:
+    """The technique of a change."""
+    return all_techniques()[change[0]]

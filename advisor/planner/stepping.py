@@ -1,0 +1,105 @@
+"""A set of changes as the steps of a plan, each re-estimated on top of those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from advisor import knowledge
+from advisor.job import Job
+from advisor.planner import words
+from advisor.planner.constraints import ORDER
+from advisor.planner.measuring import Bench, Candidate, Change, ordered, technique_of
+from advisor.report import Step
+from advisor.techniques import TIERLESS, Technique, all_techniques
+from advisor.units import show
+
+MOST_ALTERNATIVES = 24
+
+
+def steps(bench: Bench, start: Candidate, end: Candidate, first: frozenset[str]) -> tuple[Step, ...]:
+    """The steps from the run as it is to ``end``; what cures the first cause comes first, then tier order."""
+    sequence = sorted(end.changes, key=lambda c: c[0] not in first)
+    out: list[Step] = []
+    before = start
+    for index in range(len(sequence)):
+        after = end if index == len(sequence) - 1 else bench.measure(sequence[: index + 1])
+        if after is None:
+            continue
+        out.append(_step(bench, sequence[index], before, after))
+        before = after
+    return tuple(out)
+
+
+def _step(bench: Bench, change: Change, before: Candidate, after: Candidate) -> Step:
+    technique = technique_of(change)
+    ratio = after.seconds_per_token / before.seconds_per_token if before.seconds_per_token > 0 else None
+    why = _why(technique, before, after, ratio)
+    flags = technique.judged(before.run, after.run)
+    return Step(
+        technique=technique.id,
+        title=title(technique.id),
+        tier=technique.tier,
+        estimated=technique.estimated,
+        before_bytes=before.peak_bytes,
+        after_bytes=after.peak_bytes if technique.estimated else None,
+        step_time_ratio=ratio if technique.estimated else None,
+        exact=flags.exact,
+        settings=lines(before.run.job, after.run.job),
+        why=why,
+        fits_after=None if after.capacity_bytes is None else bench.fits(after) or bench.fits(after, tightly=True),
+        alters_learning=flags.alters_learning,
+        run=after.run,
+    )
+
+
+def _why(technique: Technique, before: Candidate, after: Candidate, ratio: float | None) -> str:
+    if not technique.estimated:
+        freed = (after.capacity_bytes or 0) - (before.capacity_bytes or 0)
+        if freed > words.NEGLIGIBLE:
+            return f"Gives {show(freed)} of the card back. No change of the job is estimated for it."
+        return "An action: what it frees cannot be estimated from the job."
+    saved = words.saving(before.ledger, after.ledger, before.used_bytes, after.used_bytes)
+    flags = technique.judged(before.run, after.run)
+    return f"{saved}{words.price(ratio)}{words.learning(flags.exact, flags.alters_learning)}"
+
+
+def title(technique: str) -> str:
+    """The technique's title from its page."""
+    try:
+        front, _ = knowledge.page("techniques", technique)
+    except knowledge.KnowledgeError:
+        return technique.replace("-", " ").capitalize()
+    return str(front.get("title") or technique)
+
+
+def lines(before: Job, after: Job) -> Mapping[str, tuple[str, ...]]:
+    """The lines to change in the user's own framework."""
+    from advisor.frameworks.settings import settings
+
+    try:
+        return settings(before, after, after.framework.name)
+    except knowledge.KnowledgeError:  # a table that cannot be loaded costs the lines, not the plan
+        return {}
+
+
+def alternatives(bench: Bench, start: Candidate, end: Candidate, *, spare: bool = False) -> tuple[Step, ...]:
+    """Other single changes of the run as it is that lower the peak (or, where it fits, spend the room on speed), by tier."""
+    found: list[tuple[int, int, Step]] = []
+    for name, technique in all_techniques().items():
+        if name in end.ids or not technique.estimated or name in TIERLESS or not bench.constraints.permits(technique):
+            continue
+        if (technique.tier == "spare") != spare and technique.tier in ("spare", "hardware"):
+            continue
+        tried = bench.measure(((name, 1),))
+        if tried is None:
+            continue
+        lowers = tried.peak_bytes < start.peak_bytes or tried.used_bytes < start.used_bytes
+        faster = technique.tier == "spare" and tried.seconds_per_token < start.seconds_per_token and bench.fits(tried)
+        if not (faster if technique.tier == "spare" else lowers):
+            continue
+        rank = -1 if spare and technique.tier == "spare" else ORDER[technique.tier]
+        found.append((rank, tried.used_bytes, _step(bench, (name, 1), start, tried)))
+    return tuple(step for _, _, step in sorted(found, key=lambda x: x[:2])[:MOST_ALTERNATIVES])
+
+
+__all__ = ["alternatives", "lines", "ordered", "steps", "title"]

@@ -1,0 +1,140 @@
+"""Which changes, in which order, until it fits; and the reverse where it fits with room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from advisor.evidence import Evidence
+from advisor.planner.constraints import ORDER, Constraints
+from advisor.planner.curing import cure, remedies_of
+from advisor.planner.hardware import smallest_that_fits
+from advisor.planner.measuring import Bench, Candidate, ordered
+from advisor.planner.searching import added, free, search
+from advisor.planner.stepping import alternatives, steps
+from advisor.report import Finding, Plan
+from advisor.run import Run
+from advisor.units import show
+
+FREE = ("copies", "fallback")
+STAGES: tuple[tuple[frozenset[str], bool, bool], ...] = (
+    # tiers, heavy (slower links, the model cut up), altering (something else is learned)
+    (frozenset({"shard"}), False, False),
+    (frozenset({"shard", "batch"}), False, False),
+    (frozenset({"copies", "fallback", "shard", "batch"}), True, False),
+    (frozenset({"copies", "fallback", "shard", "batch"}), True, True),
+)
+EVERYTHING = frozenset({"copies", "fallback", "shard", "batch"})
+
+
+def plan(
+    run: Run,
+    *,
+    causes: Sequence[Finding | str] = (),
+    margin_bytes: int | None = None,
+    evidence: Evidence | None = None,
+    allow: Constraints | None = None,
+    capacity_bytes: int | None = None,
+) -> Plan:
+    """The least set of changes with which the run, as it really is, fits one card.
+
+    Args:
+        run: with its deviations: what the causes found are applied already.
+        causes: findings, most likely first (or ids of causes): what cures the first one comes first.
+        margin_bytes: to stay free. ``None``: the high end of the estimate must fit, or, where no such set is found, its middle.
+        evidence: the capacity printed in the error is used where the card is not known.
+        capacity_bytes: usable bytes of one card, where neither says.
+    """
+    constraints = allow or Constraints()
+    failure = evidence.failure if evidence is not None else None
+    printed = capacity_bytes or (failure.capacity_bytes if failure is not None else None)
+    bench = Bench(run, _capacity(printed), margin_bytes, constraints)
+    start = bench.measure(())
+    if start is None:
+        return Plan(summary="No plan can be made before the model, the micro batch and the sequence length are known.")
+    base, first = cure(bench, start, remedies_of(causes))
+    fitting = bench.fits(base)
+    if fitting or start.capacity_bytes is None:
+        return _already(bench, start, base, first, failed=failure is not None)
+    for tier in FREE:
+        base = free(bench, base, tier)
+    freed = base
+    if bench.fits(base):
+        return _done(bench, start, [base], first)
+    for tightly in (False, True) if margin_bytes is None else (False,):
+        for tiers, heavy, altering in STAGES:
+            found = search(bench, freed, start, tiers, heavy=heavy, altering=altering, tightly=tightly)
+            if found:
+                return _done(bench, start, found, first, tightly=tightly)
+    return _nothing(bench, start, freed, first)
+
+
+def _capacity(printed: int | None) -> Callable[[Run], int | None]:
+    def of(run: Run) -> int | None:
+        if run.usable is not None:
+            return run.usable[0]
+        if printed is None:
+            return None
+        return printed - sum(d.bytes for d in run.deviations if d.kind == "foreign")
+
+    return of
+
+
+def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[str], *, failed: bool) -> Plan:
+    capacity = base.capacity_bytes
+    found = steps(bench, start, base, first)
+    others = alternatives(bench, start, base, spare=capacity is not None and bench.fits(start))
+    if capacity is None:
+        return Plan(found, None, "Name the card (hardware.gpu): without its capacity a plan can lower the peak, not say when to stop.", alternatives=others)
+    room = show(capacity - base.used_bytes)
+    if found:
+        ends = "Nothing else is needed, and new hardware would have hidden the fault." if all(ORDER[s.tier] <= ORDER["fallback"] for s in found) else ""
+        return Plan(found, True, f"With {'this' if len(found) == 1 else 'these'} it fits, with {room} left. {ends}".strip(), alternatives=others)
+    says = f"By the estimate it fits as it is, with {room} left."
+    if failed:
+        says += " It failed all the same, so something runs otherwise than was read: see what could not be told."
+    return Plan((), True, says, alternatives=others)
+
+
+def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozenset[str], *, tightly: bool = False) -> Plan:
+    best = found[0]
+    chain = steps(bench, start, best, first)
+    second = next((c for c in found[1:] if c.ids != best.ids), None)
+    runner_up = steps(bench, start, second, first) if second is not None else ()
+    left = show((best.capacity_bytes or 0) - best.used_bytes)
+    last = max((s.tier for s in chain), key=lambda t: ORDER[t])
+    if ORDER[last] <= ORDER["fallback"]:
+        says = f"Restoring what was meant is enough: it fits with {left} left. New hardware would have hidden the fault."
+    else:
+        entered = {"shard": "dividing or moving state", "batch": "keeping less for the backward pass or a smaller batch"}.get(last, last)
+        says = f"It fits with {left} left. What costs nothing was not enough, so the plan goes as far as {entered}."
+    if tightly:
+        says += " No set was found whose high end fits too: watch the first steps."
+    if best.alters_learning:
+        says += " It changes what is learned; no set was found that does not."
+    return Plan(chain, True, says, runner_up, alternatives(bench, start, best))
+
+
+def _nothing(bench: Bench, start: Candidate, freed: Candidate, first: frozenset[str]) -> Plan:
+    measured = [c for c in bench._known.values() if c is not None]
+    kept = [c for c in measured if all(change in c.changes for change in freed.changes) and not c.alters_learning] or [freed]
+    least = min(kept, key=lambda c: c.used_bytes)
+    part, size = max(least.ledger.by_part().items(), key=lambda x: x[1], default=("nothing", 0))
+    irreducible = f"After all of it {part} still needs {show(size)} of the {show(least.capacity_bytes or 0)} usable; all together {show(least.used_bytes)}."
+    hardware = smallest_that_fits(bench, least)
+    chain = steps(bench, start, hardware if hardware is not None else least, first)
+    if hardware is not None:
+        says = f"No set of changes fits this card. {_card_words(hardware)}"
+    else:
+        says = "No set of changes fits this card, and no single larger card of the catalogue holds it either: a smaller model, or more cards to divide over."
+    return Plan(chain, hardware is not None, says, (), alternatives(bench, start, least), irreducible)
+
+
+def _card_words(c: Candidate) -> str:
+    gpu: Any = c.run.job.hardware.gpu
+    name = c.run.card.name if c.run.card is not None else str(gpu)
+    cards = c.run.world
+    return f"With them, the smallest hardware that would do is {cards} x {name}."
+
+
+__all__ = ["Constraints", "added", "ordered", "plan"]
