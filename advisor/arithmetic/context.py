@@ -107,6 +107,21 @@ class Context:
         return self.accumulation > 1 and not self.job.optimizer.in_backward
 
 
+def _reentrant(run: Run, job: Job) -> bool:
+    """What is written, else the modelling code's default: transformers before version 5 checkpoints reentrantly."""
+    fact = run.facts.get("activations.reentrant")
+    if job.activations.reentrant is not None and (fact is None or fact.kind in ("stated", "read")):
+        return job.activations.reentrant
+    found = parse_version((job.framework.versions or {}).get("transformers", ""))
+    return (job.model.source or "huggingface") == "huggingface" and found is not None and found < (5,)
+
+
+def _kbit_skipped(job: Job) -> bool:
+    """TRL leaves the k-bit preparation out where a 4-bit model is still on the host or on meta, which is how a sharded load begins."""
+    sharded = job.parallel.strategy in ("fsdp1", "fsdp2", "zero3")
+    return sharded and job.method.base in ("nf4", "fp4") and job.framework.name in ("trl", "hf-trainer")
+
+
 def parse_version(text: str) -> tuple[int, ...] | None:
     """The leading numbers of a version: ``2.7.0a0+git`` is ``(2, 7, 0)``."""
     match = re.match(r"\D?(\d+(?:\.\d+)*)", text)
@@ -122,6 +137,8 @@ def read(run: Run, stage: Stage | None = None) -> Context:
     job, arch = run.effective, run.architecture
     if arch is None:
         raise CannotEstimate("model", "the model's shape is not known: give model.name of a known model, or model.config (its config.json)")
+    if job.method.kbit_preparation and _kbit_skipped(job):
+        job = job.but(method={"kbit_preparation": False})
     batch, precision, parallel, method = job.batch, job.precision, job.parallel, job.method
     micro, seq = _tokens(job)
     strategy = parallel.strategy or "none"
@@ -147,7 +164,7 @@ def read(run: Run, stage: Stage | None = None) -> Context:
         shard=shard, replicate=replicate, tensor=tensor, context=context, pipeline=pipeline, expert=expert, expert_tensor=expert_tensor,
         expert_shard=expert_shard, sequence_parallel=bool(parallel.sequence) and tensor > 1, strategy=strategy, stage=where, blocks=blocks,
         layers=sum(n for _, n in blocks), has_embedding=has_embedding, has_head=has_head,
-        checkpointing=job.activations.checkpointing or "none", reentrant=bool(job.activations.reentrant),
+        checkpointing=job.activations.checkpointing or "none", reentrant=_reentrant(run, job),
         attention=job.activations.attention or "sdpa", kernels=frozenset(job.activations.kernels or ()), compiled=bool(job.activations.compile),
         framework=job.framework.name, source=job.model.source or "huggingface", method=method.kind or "full", base=method.base or "none",
         optimizer=job.optimizer.name or "adamw", sm=run.card.sm if run.card else None,

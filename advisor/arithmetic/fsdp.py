@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.arithmetic import layouts
+from advisor.arithmetic import layouts, settings
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.parameters import Unit
@@ -80,14 +80,36 @@ def _gathered_1(ctx: Context) -> Iterator[Holding]:
         values, f"{FSDP1} _unshard", layout="gathered", copy_of="trained weights" if c.trained else "frozen weights", need="needed",
     )  # fmt: skip
     prefetch = ctx.job.parallel.prefetch or "backward-pre"
-    if prefetch != "none":
-        early = {at.LOSS_BACKWARD} if prefetch == "backward-pre" else set()
-        together = {at.BACKWARD_LAST} if ctx.layers > 1 and (not c.adapters or not adapters_apart(ctx)) else set()
+    if prefetch != "none" and ctx.layers > 1 and (not c.adapters or not adapters_apart(ctx)):
         yield Holding(
-            "communication", "prefetched block", block, moments & (early | together), "block_elements x bytes_each", values,
+            "communication", "prefetched block", block, moments & {at.BACKWARD_LAST}, "block_elements x bytes_each", values,
             f"{FSDP1} _prefetch_handle: the next unit in backward order is gathered while this one runs", layout="gathered",
             copy_of="trained weights" if c.trained else "frozen weights", need="replaceable",
         )  # fmt: skip
+    yield from _kept_by_hooks(ctx)
+
+
+def _kept_by_hooks(ctx: Context) -> Iterator[Holding]:
+    """Inputs of recomputed blocks, and their gradients, that live to the end of backward.
+
+    A frozen unit registers a multi-gradient hook on its inputs (_register_post_backward_reshard_only_hook). Under reentrant
+    checkpointing the inputs are detached leaves, whose gradient accumulators the hook's closure holds: a cycle through the leaf's own
+    hooks, broken only when _finalize_params drops the handles. So at the end of backward every block still holds both.
+    """
+    if not ctx.counts.adapters or not adapters_apart(ctx) or ctx.checkpointing != "full" or not ctx.reentrant:
+        return
+    each = settings.stream(ctx)
+    one = ctx.tokens * ctx.arch.hidden * each
+    values = {"layers": ctx.layers, "tokens": ctx.tokens, "hidden": ctx.arch.hidden, "bytes_each": each}
+    source = "torch/distributed/fsdp/_runtime_utils.py _register_post_backward_reshard_only_hook, torch/autograd/graph.py register_multi_grad_hook"
+    yield Holding(
+        "activations", "recomputed blocks' inputs kept by FSDP's hooks", (ctx.layers - 1) * one, ctx.trains & {at.BACKWARD_FIRST},
+        "(layers - 1) x tokens x hidden x bytes_each", values, source, need="avoidable",
+    )  # fmt: skip
+    yield Holding(
+        "activations", "gradients of blocks' inputs kept by FSDP's hooks", ctx.layers * one, ctx.trains & {at.BACKWARD_FIRST},
+        "layers x tokens x hidden x bytes_each", values, source, need="avoidable",
+    )  # fmt: skip
 
 
 def _gradients_1(ctx: Context) -> Iterator[Holding]:
@@ -131,7 +153,7 @@ def _gradients_1(ctx: Context) -> Iterator[Holding]:
     if flat(root):
         head = sum(i.total for i in root.items if i.role == "head") or (ctx.arch.embedding_parameters if ctx.has_head else 0)
         yield Holding(
-            "gradients", "gradient of the head, waiting for the root's", head * each, moments & {at.LOSS_BACKWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST},
+            "gradients", "gradient of the head, waiting for the root's", head * each, moments & {at.BACKWARD_LAST, at.BACKWARD_FIRST},
             "head_elements x bytes_each", {"head_elements": head, "bytes_each": each}, "torch autograd: a split's backward waits for all its outputs",
         )  # fmt: skip
         yield Holding(
@@ -221,7 +243,7 @@ def _gradients_2(ctx: Context) -> Iterator[Holding]:
     waiting = head or tied
     if waiting:
         yield Holding(
-            "gradients", "gradient of the head", waiting * each, moments & ({at.LOSS_BACKWARD} if apart else {at.LOSS_BACKWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST}),
+            "gradients", "gradient of the head", waiting * each, moments & (set() if apart else {at.BACKWARD_LAST, at.BACKWARD_FIRST}),
             "head_elements x bytes_each", {"head_elements": waiting, "bytes_each": each}, f"{FSDP2} post_backward: a unit reduces when all its gradients are there",
         )  # fmt: skip
     last = root.trained - (head if apart else 0)

@@ -75,7 +75,7 @@ def _whole(ctx: Context) -> Iterator[Holding]:
         return
     if early:
         yield Holding(
-            "gradients", "gradient of the head", early * base, ctx.trains & {at.LOSS_BACKWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST}, "elements x bytes_each",
+            "gradients", "gradient of the head", early * base, ctx.trains & {at.BACKWARD_LAST, at.BACKWARD_FIRST}, "elements x bytes_each",
             {"elements": early, "bytes_each": base}, SOURCE, dtype=dtype,
         )  # fmt: skip
     per = [(u.trained * base + u.adapters * adapter, u.layers) for u in c.blocks]

@@ -5,11 +5,13 @@ Counts are those of one tensor- and expert-parallel rank, before any division of
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from advisor.architecture import Architecture, Block, Tensor
 from advisor.job import Job
 
+FUSED_EXPERTS = frozenset({"gpt_oss", "llama4", "llama4_text", "dbrx", "granitemoe", "granitemoehybrid", "granitemoeshared", "jetmoe"})
 ADAPTED = frozenset({"lora", "dora"})
 ATTENTION_QV = ("q_proj", "v_proj", "query_key_value", "qkv_proj", "c_attn", "Wqkv", "query", "value", "q", "v", "qkv")
 REPLICATED = frozenset({"norm", "router", "position"})  # whole on every tensor-parallel rank
@@ -93,7 +95,8 @@ def count(
 ) -> Counts:
     """Sort every tensor of this rank by its fate under ``job.method``."""
     fates = _Fates(arch, job)
-    kinds = tuple(_unit(f"{b.kind} block", n, b.tensors, fates, tensor, expert, expert_tensor) for b, n in blocks)
+    apart = experts_are_linear(arch, job)
+    kinds = tuple(_unit(f"{b.kind} block", n, _unfused(b.tensors) if apart else b.tensors, fates, tensor, expert, expert_tensor) for b, n in blocks)
     tower = job.model.vision.tower if job.model.vision else None
     vision: tuple[Unit, ...] = ()
     if arch.vision and embedding and tower != "skipped":
@@ -123,6 +126,34 @@ def count(
         largest=max((i.elements for u in every for i in u.items), default=0),
         copied=sum(i.total for i in outer.items if i.fate == "trained") if fates.adapted else 0,
     )
+
+
+def experts_are_linear(arch: Architecture, job: Job) -> bool:
+    """Whether each expert's matrices are ``nn.Linear`` modules, which quantisers and adapters find.
+
+    transformers holds most families' experts as modules before version 5 and as one 3-D parameter a layer since; a few families were
+    always fused. GPTQ and AWQ checkpoints are made of linear modules whatever the version.
+    """
+    if job.method.base in ("gptq-int4", "awq-int4"):
+        return True
+    if (job.model.source or "huggingface") != "huggingface" or arch.model_type in FUSED_EXPERTS:
+        return False
+    major = re.match(r"(\d+)", (job.framework.versions or {}).get("transformers", ""))
+    return major is not None and int(major.group(1)) < 5
+
+
+def _unfused(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The same experts as modules: gate and up apart, each a linear layer."""
+    out: list[Tensor] = []
+    for t in tensors:
+        if t.role != "expert" or t.linear or len(t.shape) != 2:
+            out.append(t)
+        elif t.name == "gate_up_proj":
+            half = (t.shape[0] // 2, t.shape[1])
+            out.extend(Tensor(name, half, "expert", True, t.times) for name in ("gate_proj", "up_proj"))
+        else:
+            out.append(Tensor(t.name, t.shape, "expert", True, t.times))
+    return tuple(out)
 
 
 class _Fates:
