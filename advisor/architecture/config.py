@@ -12,7 +12,7 @@ from typing import Any
 
 from advisor import knowledge
 from advisor.architecture import presets
-from advisor.architecture.families import llamalike
+from advisor.architecture.families import READERS
 from advisor.architecture.families.experts import apart
 from advisor.architecture.keys import ConfigError, Keys
 from advisor.architecture.shape import Architecture
@@ -23,50 +23,6 @@ __all__ = ["ConfigError", "of_model", "read"]
 MAX_KEYS = 2_000
 MAX_DEPTH = 12
 _CACHE_SIZE = 512
-
-_FUSED = ("gpt_neox", "gptj", "codegen", "gpt_neo", "falcon", "bloom", "opt", "mpt")
-READERS: dict[str, str] = {
-    **dict.fromkeys(llamalike.FAMILIES, "llamalike"),
-    **dict.fromkeys(("gpt2", "gpt_bigcode"), "gpt2"),
-    **dict.fromkeys(_FUSED, "fused"),
-    **dict.fromkeys(
-        (
-            "mixtral",
-            "qwen2_moe",
-            "qwen3_moe",
-            "qwen3_vl_moe_text",
-            "olmoe",
-            "granitemoe",
-            "phimoe",
-            "gpt_oss",
-            "glm4_moe",
-            "llama4_text",
-            "minimax_m2",
-            "ernie4_5_moe",
-            "dbrx",
-        ),
-        "moe",
-    ),
-    **dict.fromkeys(
-        (
-            "mamba",
-            "falcon_mamba",
-            "mamba2",
-            "jamba",
-            "bamba",
-            "granitemoehybrid",
-            "falcon_h1",
-            "lfm2",
-            "lfm2_moe",
-            "qwen3_next",
-            "qwen3_5_text",
-            "qwen3_5_moe_text",
-        ),
-        "hybrid",
-    ),
-    "nemotron_h": "nemotron_h",
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite"), "mla"),
-}
 
 
 @cache

@@ -19,7 +19,6 @@ from advisor.architecture.shape import Architecture, Block, Experts, Mixer, Tens
 
 NO_HEADS = Heads(0, 0, 0)
 PURE = ("mamba", "falcon_mamba", "mamba2")
-TYPES = (*PURE, "jamba", "bamba", "granitemoehybrid", "falcon_h1", "lfm2", "lfm2_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
 
 _FEED = Traits(out_bias=False, qkv_bias=False, mlp_bias=False, norms=("input_layernorm", "pre_ff_layernorm"), final="final_layernorm")
 _LFM2 = Traits(

@@ -18,7 +18,6 @@ from advisor.architecture.shape import Architecture, Block, Experts, Latent, Ten
 
 _TRAITS = Traits(mlp_bias=False)
 _FAMILY = Sparse(_TRAITS, number=("n_routed_experts", "num_experts", "num_local_experts"), shared="number", shared_key="n_shared_experts")
-TYPES = ("deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe_lite")
 
 
 def read(keys: Keys) -> Architecture:

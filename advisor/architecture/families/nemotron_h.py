@@ -18,7 +18,6 @@ from advisor.architecture.shape import Architecture, Block, Experts
 
 _TRAITS = Traits(mlp="plain", activation="relu2", embedding="embeddings", final="norm_f")
 _LETTERS = {"mamba": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E"}
-TYPES = ("nemotron_h",)
 
 
 def read(keys: Keys) -> Architecture:
