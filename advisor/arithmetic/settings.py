@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from typing import Literal
+
 from advisor.architecture import Block
+from advisor.arithmetic import traits
 from advisor.arithmetic.attention_scores import kernel_of
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.context import Context
@@ -18,7 +21,7 @@ KBIT = frozenset({"nf4", "fp4", "int8"})
 
 def of(ctx: Context, block: Block) -> Setting:
     """The setting of a text block of this run."""
-    method = ctx.job.method
+    method, family = ctx.job.method, traits.of(ctx.arch.model_type)
     adapted = ctx.method in ADAPTED
     kernel, masked = kernel_of(ctx, block)
     kbit = adapted and ctx.base in KBIT and method.kbit_preparation is True
@@ -31,10 +34,18 @@ def of(ctx: Context, block: Block) -> Setting:
         adapted=targets(block, method.targets) if adapted else frozenset(), rank=method.rank or 8, adapter=ctx.adapter,
         dropout=method.dropout or 0.0, dora=ctx.method == "dora",
         kernel=kernel, masked=masked, attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout,
-        fused=ctx.kernels, source=ctx.source, norm_kind=ctx.arch.norm, activation=ctx.arch.activation, rotary=ctx.arch.rotary,
+        fused=ctx.kernels, source=ctx.source, norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"), activation=ctx.arch.activation,
+        rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, wide_qk=family.wide_qk,
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=ctx.arch.softcap_attention is not None,
-        gemma_norm=ctx.arch.model_type.startswith("gemma"), compiled=ctx.compiled,
+        compiled=ctx.compiled, experts=experts_of(ctx),
     )  # fmt: skip
+
+
+def experts_of(ctx: Context) -> Literal["loop", "grouped", "megatron"]:
+    """How experts run: a loop over an nn.ModuleList (transformers 4), grouped products of one 3-D weight (transformers 5), Megatron's."""
+    if ctx.is_megatron or ctx.source == "megatron":
+        return "megatron"
+    return "grouped" if ctx.at_least("transformers", 5) and ctx.source == "huggingface" else "loop"
 
 
 def mixed_copy(ctx: Context) -> bool:

@@ -7,7 +7,7 @@ from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import NOTHING, Size, Tape, Value
 
 
-def adapter(tape: Tape, s: Setting, x: Value, y: Value, name: str, out: float) -> Value:
+def adapter(tape: Tape, s: Setting, x: Value, y: Value, name: str, out: float, copies: float = 1.0, experts: float = 1.0) -> Value:
     """``result + lora_B(lora_A(dropout(x))) * scaling``.
 
     The input is cast to the adapter's dtype for each module apart (peft ``_cast_input_dtype``), so q, k and v each keep their own copy;
@@ -22,10 +22,12 @@ def adapter(tape: Tape, s: Setting, x: Value, y: Value, name: str, out: float) -
     inner = dropout(tape, s, inner, s.dropout, f"{name} adapter")
     element = s.compute if s.autocast else s.adapter
     inner = cast(tape, inner, element, f"{name} adapter input")
-    low = tape.run(f"{name} lora_A", (inner,), s.rank, element, saves=(inner,), weights=inner.width * s.rank, label=f"{name} lora_A output")
+    low = tape.run(
+        f"{name} lora_A", (inner,), s.rank * copies, element, saves=(inner,), weights=inner.width / copies * s.rank * experts, label=f"{name} lora_A output"
+    )
     if s.dora:
         return _dora(tape, s, inner, low, y, name, out, element)
-    high = tape.run(f"{name} lora_B", (low,), out, element, saves=(low,), weights=s.rank * out, label=f"{name} lora_B output")
+    high = tape.run(f"{name} lora_B", (low,), out, element, saves=(low,), weights=s.rank * out / copies * experts, label=f"{name} lora_B output")
     scaled = tape.run(f"{name} scaling", (high,), out, element, label=f"{name} adapter output")
     if s.base != "none" and not s.autocast:
         scaled = cast(tape, scaled, y.element)

@@ -7,28 +7,28 @@ from advisor.arithmetic.blocks.operations import cast, dropout, linear, rms_norm
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Tape, Value
 
+FUSED = frozenset({"flash", "flex", "cudnn", "efficient", "te-fused"})
 
-def attention(tape: Tape, s: Setting, block: Block, x: Value) -> Value:
+
+def attention(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value:
     """Self-attention of a block, from the normed input to the output projection."""
+    if block.latent is not None:
+        from advisor.arithmetic.blocks.latent import latent_attention
+
+        return latent_attention(tape, s, block, block.latent, x, hidden)
     d = block.head_dim
     heads, kv = block.heads / s.tensor, max(block.kv_heads / s.tensor, 1)
     q, k, v = projections(tape, s, block, x, heads * d, kv * d, kv * block.v_head_dim)
     if block.qk_norm:
-        q = rms_norm(tape, s, q, "query norm", width=d)
-        k = rms_norm(tape, s, k, "key norm", width=d)
-    if s.rotary:
+        q = rms_norm(tape, s, q, "query norm", width=None if s.wide_qk else d)
+        k = rms_norm(tape, s, k, "key norm", width=None if s.wide_qk else d)
+    if s.rotary != "none":
         q, k = rotary(tape, s, q, "query"), rotary(tape, s, k, "key")
     y = kernel(tape, s, q, k, v, heads, kv, d, block.v_head_dim)
-    name = output_name(block)
-    y = linear(tape, s, y, name, _hidden(block))
+    if s.rotary == "joined" and s.kernel in FUSED:
+        y = tape.run("order of heads", (y,), y.width, y.element, label="attention output, tokens first")
+    y = linear(tape, s, y, output_name(block), hidden)
     return dropout(tape, s, y, s.hidden_dropout, "attention output")
-
-
-def _hidden(block: Block) -> float:
-    for t in block.tensors:
-        if t.role == "norm":
-            return t.shape[0]
-    raise ValueError("a block without a norm: its hidden size cannot be told")
 
 
 def output_name(block: Block) -> str:
@@ -62,13 +62,17 @@ def rotary(tape: Tape, s: Setting, x: Value, name: str) -> Value:
     """``x * cos + rotate_half(x) * sin``: cos and sin belong to the model, so nothing of the block is kept; a few copies come and go."""
     if "rope" in s.fused:
         return tape.run(f"{name} rotary", (x,), x.width, x.element, shares=True, view=True, label=f"{name} with position")
+    if s.rotary == "wide":
+        wide = cast(tape, x, 4, f"{name} as fp32")
+        turned = tape.run(f"{name} rotary", (wide,), x.width, 4, forward=tokens(8 * x.width), backward=tokens(12 * x.width), label=f"{name} turned")
+        return cast(tape, turned, x.element, f"{name} with position")
     one = x.width * x.element
     return tape.run(f"{name} rotary", (x,), x.width, x.element, forward=tokens(2 * one), backward=tokens(3 * one), label=f"{name} with position")
 
 
 def kernel(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, kv: float, d: int, dv: int) -> Value:
     """The attention product by the kernel that really runs."""
-    if s.kernel in ("flash", "flex", "cudnn", "efficient", "te-fused"):
+    if s.kernel in FUSED:
         if s.autocast or q.element > 2:
             narrow = s.compute if s.autocast or s.kernel == "flash" else q.element
             q, k, v = (cast(tape, t, narrow, f"{n} for attention") for t, n in ((q, "query"), (k, "key"), (v, "value")))

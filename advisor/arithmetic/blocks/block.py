@@ -7,6 +7,7 @@ from functools import lru_cache
 from advisor.architecture import Block
 from advisor.arithmetic.blocks.attention import attention
 from advisor.arithmetic.blocks.mlp import mlp
+from advisor.arithmetic.blocks.moe import moe
 from advisor.arithmetic.blocks.operations import norm, residual
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Counted, Tape, Value
@@ -21,16 +22,24 @@ def count(block: Block, hidden: int, setting: Setting) -> Counted:
 
 
 def dense(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
-    """A decoder or encoder layer: norm, attention, norm, MLP; or attention and MLP side by side on one norm."""
+    """A decoder or encoder layer: norm, attention, norm, MLP; or attention and MLP side by side on one norm; or the norms behind both."""
+    if s.post:
+        x = residual(tape, x, norm(tape, s, attention(tape, s, block, x, hidden), "attention norm"))
+        return residual(tape, x, norm(tape, s, feed_forward(tape, s, block, x, hidden), "MLP norm"))
     normed = norm(tape, s, x, "attention norm")
-    attended = attention(tape, s, block, normed)
+    attended = attention(tape, s, block, normed, hidden)
     if block.parallel:
         second = normed if block.norms < 2 else norm(tape, s, x, "MLP norm")
-        return residual(tape, residual(tape, mlp(tape, s, block, second, hidden), attended), x)
+        return residual(tape, residual(tape, feed_forward(tape, s, block, second, hidden), attended), x)
     if block.norms >= 4:
         attended = norm(tape, s, attended, "norm after attention")
     x = residual(tape, x, attended)
-    y = mlp(tape, s, block, norm(tape, s, x, "MLP norm"), hidden)
+    y = feed_forward(tape, s, block, norm(tape, s, x, "MLP norm"), hidden)
     if block.norms >= 4:
         y = norm(tape, s, y, "norm after MLP")
     return residual(tape, x, y)
+
+
+def feed_forward(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value:
+    """The MLP or the mixture of experts."""
+    return moe(tape, s, block, block.experts, x, hidden) if block.experts is not None else mlp(tape, s, block, x, hidden)

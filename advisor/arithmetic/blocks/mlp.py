@@ -22,18 +22,18 @@ def mlp(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value:
     return dropout(tape, s, y, s.hidden_dropout, "MLP output")
 
 
-def gated(tape: Tape, s: Setting, x: Value, names: list[str], width: float) -> Value:
+def gated(tape: Tape, s: Setting, x: Value, names: list[str], width: float, *, copies: float = 1.0, experts: float = 1.0) -> Value:
     """``act(gate(x)) * up(x)``: autograd keeps gate, act(gate), up, and, where the down projection reads it, the product.
 
     Fused SwiGLU (liger ops/swiglu.py) keeps gate and up only and writes their gradients in place.
     """
     if len(names) == 2:  # one fused matrix: gate and up are views of its output
-        both = linear(tape, s, x, names[0], 2 * width)
+        both = linear(tape, s, x, names[0], 2 * width, copies=copies, experts=experts)
         gate = tape.run("chunk", (both,), width, both.element, view=True, label="gate")
         up = tape.run("chunk", (both,), width, both.element, view=True, label="up")
     else:
-        gate = linear(tape, s, x, names[0] if names else "gate_proj", width)
-        up = linear(tape, s, x, names[1] if names else "up_proj", width)
+        gate = linear(tape, s, x, names[0] if names else "gate_proj", width, copies=copies, experts=experts)
+        up = linear(tape, s, x, names[1] if names else "up_proj", width, copies=copies, experts=experts)
     if "swiglu" in s.fused:
         return tape.run("swiglu", (gate, up), width, gate.element, saves=(gate, up), shares=True, label="gated product")
     act = activate(tape, s, gate)
@@ -44,7 +44,7 @@ def activate(tape: Tape, s: Setting, x: Value) -> Value:
     """The activation function: silu, gelu and relu² keep their input (relu its output); gelu written out in Python keeps four tensors."""
     one = x.width * x.element
     name = s.activation
-    if s.unfused_gelu and name == "gelu_new":
+    if name in ("gelu_new", "gelu_fast"):
         cube = tape.run("gelu pow", (x,), x.width, x.element, saves=(x,), backward=tokens(2 * one), label="gelu cube")
         inner = tape.run("gelu inner", (x, cube), x.width, x.element, forward=tokens(one), label="gelu inner")
         tanh = tape.run("gelu tanh", (inner,), x.width, x.element, saves_output=True, label="gelu tanh")

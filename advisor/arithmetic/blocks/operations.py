@@ -29,56 +29,56 @@ def residual(tape: Tape, x: Value, y: Value) -> Value:
 
 
 def rms_norm(tape: Tape, s: Setting, x: Value, name: str, *, width: float | None = None, trained: bool | None = None) -> Value:
-    """RMSNorm.
+    """RMSNorm over ``width`` elements (a head for query and key norms).
 
     Hugging Face (modeling_llama.LlamaRMSNorm): casts to fp32, saves the fp32 input (pow and mul), the statistic, and, where the weight
-    trains, the normalised tensor in the input's dtype. Gemma multiplies by ``1 + weight`` in fp32 and casts last.
+    trains, the normalised tensor in the input's dtype. Gemma, Olmo 2 and others multiply by the weight in fp32 and cast last.
     Fused (liger ops/rms_norm.py): saves the input as it came and one fp32 statistic a row; its backward writes in place.
     """
     trains = s.trained if trained is None else trained
-    heads = 1.0 if width is None else x.width / width
+    rows = 1.0 if width is None else x.width / width
+    weight = _w(trains, width or x.width)
+    stat = (f"{name} statistic", 4, tokens(4.0 * rows))
     if "rmsnorm" in s.fused:
-        stat = (f"{name} statistic", 4, tokens(4.0 * heads))
-        return tape.run(name, (x,), x.width, x.element, saves=(x,), keeps=(stat,), shares=True, weights=_w(trains, width or x.width), label=f"{name} output")
+        return tape.run(name, (x,), x.width, x.element, saves=(x,), keeps=(stat,), shares=True, weights=weight, label=f"{name} output")
     wide = cast(tape, x, 4, f"{name} input as fp32")
-    rstd = (f"{name} statistics", 4, tokens(8.0 * heads))
-    square = tokens(4 * x.width)
-    normed = tape.run(
-        f"{name} scale", (wide,), x.width, 4, saves=(wide,), keeps=(rstd,), forward=square, backward=tokens(8 * x.width), label=f"{name} normalised"
-    )
-    if s.gemma_norm:
-        scaled = tape.run(f"{name} weight", (normed,), x.width, 4, saves=(normed,) if trains else (), backward=square if trains else NOTHING,
-                          weights=_w(trains, width or x.width), label=f"{name} scaled")  # fmt: skip
-        return cast(tape, scaled, x.element, f"{name} output")
+    one = tokens(4 * x.width)
+    normed = tape.run(f"{name} scale", (wide,), x.width, 4, saves=(wide,), keeps=(stat,), forward=one, backward=tokens(8 * x.width), label=f"{name} normalised")
+    if s.norm_kind.endswith("wide"):
+        return cast(tape, _weighted(tape, normed, name, 4, trains, weight), x.element, f"{name} output")
     narrow = cast(tape, normed, x.element, f"{name} normalised")
-    out = max(x.element, s.norm)
-    temp = tokens(out * x.width) if trains else NOTHING
-    return tape.run(
-        f"{name} weight",
-        (narrow,),
-        x.width,
-        out,
-        saves=(narrow,) if trains else (),
-        backward=temp,
-        weights=_w(trains, width or x.width),
-        label=f"{name} output",
-    )
+    return _weighted(tape, narrow, name, max(x.element, s.norm), trains, weight)
 
 
-def layer_norm(tape: Tape, s: Setting, x: Value, name: str, *, trained: bool | None = None) -> Value:
-    """``F.layer_norm``: saves its input and fp32 mean and rstd; under autocast it runs in fp32 (autocast_mode.h)."""
-    trains = s.trained if trained is None else trained
+def _weighted(tape: Tape, x: Value, name: str, element: int, trains: bool, weight: float) -> Value:
+    temp = tokens(element * x.width) if trains else NOTHING  # gradient x normalised, before it is summed over the tokens
+    return tape.run(f"{name} weight", (x,), x.width, element, saves=(x,) if trains else (), backward=temp, weights=weight, label=f"{name} output")
+
+
+def layer_norm(tape: Tape, s: Setting, x: Value, name: str) -> Value:
+    """``F.layer_norm``: saves its input and fp32 mean and rstd; under autocast it runs in fp32 (autocast_mode.h).
+
+    Cohere's is written out in fp32: centred twice (for the variance and for the quotient), then the weighted tensor.
+    """
+    weight = _w(s.trained, x.width)
+    if s.norm_kind == "layer-wide":
+        wide = cast(tape, x, 4, f"{name} input as fp32")
+        one = 4 * x.width
+        square = ((f"{name} centred for the variance", 4, tokens(one)), (f"{name} statistic", 4, tokens(4.0)))
+        centred = tape.run(f"{name} centre", (wide,), x.width, 4, keeps=square, label=f"{name} centred")
+        normed = tape.run(f"{name} scale", (centred,), x.width, 4, saves=(centred,), backward=tokens(2 * one), label=f"{name} normalised")
+        return cast(tape, _weighted(tape, normed, name, 4, s.trained, weight), x.element, f"{name} output")
     if s.autocast:
         x = cast(tape, x, 4, f"{name} input as fp32")
     elif s.norm > x.element:
         x = cast(tape, x, s.norm, f"{name} input as fp32")
     stats = (f"{name} statistics", 4, tokens(8.0))
-    return tape.run(name, (x,), x.width, x.element, saves=(x,), keeps=(stats,), weights=_w(trains, x.width), label=f"{name} output")
+    return tape.run(name, (x,), x.width, x.element, saves=(x,), keeps=(stats,), weights=weight, label=f"{name} output")
 
 
 def norm(tape: Tape, s: Setting, x: Value, name: str) -> Value:
     """The block's kind of norm."""
-    return layer_norm(tape, s, x, name) if s.norm_kind == "layernorm" else rms_norm(tape, s, x, name)
+    return layer_norm(tape, s, x, name) if s.norm_kind.startswith("layer") else rms_norm(tape, s, x, name)
 
 
 def dropout(tape: Tape, s: Setting, x: Value, p: float, name: str, *, pairs: bool = False) -> Value:
@@ -92,22 +92,22 @@ def dropout(tape: Tape, s: Setting, x: Value, p: float, name: str, *, pairs: boo
     )
 
 
-def linear(tape: Tape, s: Setting, x: Value, name: str, out: float) -> Value:
-    """``nn.Linear`` with its base layout and, where it has one, its adapter.
+def linear(tape: Tape, s: Setting, x: Value, name: str, out: float, *, copies: float = 1.0, experts: float = 1.0) -> Value:
+    """``nn.Linear`` with its base layout and, where it has one, its adapter. A token passes ``copies`` of ``experts`` such layers.
 
     A dense layer saves its input only where its weight trains. A quantised one (bitsandbytes MatMul4Bit) saves its quantised weight and
     builds the 16-bit weight anew in forward and backward. A frozen fp32 weight under autocast is cast for each call and the cast is
     saved (autocast caches only leaves that need gradients).
     """
-    size = x.width * out
+    size = x.width / copies * out / copies * experts
     if s.base == "none":
         y = _dense(tape, s, x, name, out, size)
     else:
-        y = _quantised(tape, s, x, name, out, size)
+        y = _quantised(tape, s, x, name, out, size / experts)
     if name in s.adapted:
         from advisor.arithmetic.blocks.adapters import adapter
 
-        y = adapter(tape, s, x, y, name, out)
+        y = adapter(tape, s, x, y, name, out, copies, experts)
     return y
 
 

@@ -10,7 +10,8 @@ key (attention scores), ``fixed`` bytes whatever the batch (casts of weights), `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 Size = tuple[float, float, float, float]  # tokens, pairs, fixed, dequantised
@@ -37,6 +38,15 @@ class Value:
     grad: bool
     size: Size
     root: Value | None = None
+    pieces: float = 1.0  # made and freed in so many pieces (a loop over experts), so that only one lives at a time unless saved
+
+    @property
+    def moment(self) -> Size:
+        """What of it lives at one moment where it is not saved, and what its gradient takes."""
+        if self.pieces == 1.0:
+            return self.size
+        a, b, c, d = self.size
+        return (a / self.pieces, b / self.pieces, c, d)
 
     @property
     def storage(self) -> Value:
@@ -90,6 +100,7 @@ class Counted:
     input: Size  # the block's input: what checkpointing keeps
     output: Size
     weights: float  # trained elements of the block
+    entry_saved: bool  # the block's input is among ``saved``, last
 
 
 @dataclass(slots=True)
@@ -98,15 +109,19 @@ class Tape:
 
     operations: list[Operation] = field(default_factory=list)
     entry: Value | None = None
+    split: float = 1.0
+
+    @contextmanager
+    def pieces(self, count: float) -> Iterator[None]:
+        """Operations within run once for each of ``count`` pieces, one after another."""
+        before, self.split = self.split, count
+        yield
+        self.split = before
 
     def enter(self, name: str, width: float, element: int, *, grad: bool = True) -> Value:
         """The block's input, held by the caller."""
         self.entry = Value(name, width, element, grad, (width * element, 0.0, 0.0, 0.0))
         return self.entry
-
-    def outside(self, name: str, width: float, element: int) -> Value:
-        """A tensor that exists anyway (mask, cos and sin): never counted in this block."""
-        return Value(name, width, element, False, NOTHING)
 
     def run(
         self,
@@ -133,7 +148,7 @@ class Tape:
         """
         grad = bool(weights) or any(v.grad for v in inputs)
         size: Size = (0.0, width * element, 0.0, 0.0) if pairs else (width * element, 0.0, 0.0, 0.0)
-        out = Value(label or name, width, element, grad, size, inputs[0].storage if view else None)
+        out = Value(label or name, width, element, grad, size, inputs[0].storage if view else None, self.split)
         kept: list[Value] = []
         if grad:
             kept.extend(saves)

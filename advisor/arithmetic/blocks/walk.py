@@ -37,6 +37,7 @@ def walk(tape: Tape, output: Value) -> Counted:
         input=entry.size,
         output=output.size,
         weights=sum(op.weights for op in tape.operations),
+        entry_saved=entry_saved,
     )
 
 
@@ -51,11 +52,11 @@ def _forward(operations: list[Operation], entry: Value, output: Value, holders: 
             if keeping and v.storage is v and v.width == 0.0:
                 alive = plus(alive, v.size)
         if op.out.root is None:
-            alive = plus(alive, op.out.size)
+            alive = plus(alive, op.out.size if op.out in holders else op.out.moment)
         moments.append(minus(plus(alive, op.forward), total))
         for v in {x.storage for x in (*op.inputs, op.out)}:
             if v is not entry and last.get(v, i) <= i and v not in holders:
-                alive = minus(alive, v.size)
+                alive = minus(alive, v.moment)
                 last[v] = len(operations) + 1  # freed once
     return moments
 
@@ -101,7 +102,7 @@ class _Gradients:
 
 def _backward(operations: list[Operation], output: Value, holders: dict[Value, int], index: dict[Value, int], total: Size) -> list[Step]:
     grads = _Gradients()
-    grads.give(output, grads.make(output.size))
+    grads.give(output, grads.make(output.moment))
     holders, saved, born = dict(holders), total, 0.0
     kept = set(index.values())
     steps: list[Step] = []
@@ -112,7 +113,7 @@ def _backward(operations: list[Operation], output: Value, holders: dict[Value, i
         made: list[tuple[Value, int]] = []
         for v in op.inputs:
             if v.grad:
-                made.append((v, mine if op.shares else grads.make(v.size)))
+                made.append((v, mine if op.shares else grads.make(v.moment)))
         steps.append(Step(op.name, saved, plus(grads.alive, op.backward), born + op.weights, frozenset(kept)))
         born += op.weights
         for v, buffer in made:

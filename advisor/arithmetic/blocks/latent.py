@@ -1,0 +1,40 @@
+"""Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434; transformers modeling_deepseek_v3)."""
+
+from __future__ import annotations
+
+from advisor.architecture import Block, Latent
+from advisor.arithmetic.blocks.attention import FUSED, kernel, output_name, rotary
+from advisor.arithmetic.blocks.operations import linear, rms_norm
+from advisor.arithmetic.blocks.setting import Setting
+from advisor.arithmetic.blocks.tape import NOTHING, Tape, Value
+
+
+def latent_attention(tape: Tape, s: Setting, block: Block, latent: Latent, x: Value, hidden: float) -> Value:
+    """Queries and keys/values through low-rank projections with norms; the rotary part of the key is one head, expanded to all.
+
+    Query and key are put together from their parts (a copy each), the value is padded to the query's head size where a flash kernel asks
+    for equal sizes, and the output is cut back.
+    """
+    heads = block.heads / s.tensor
+    d = latent.qk_nope + latent.qk_rope
+    if latent.q_rank:
+        low = rms_norm(tape, s, linear(tape, s, x, "q_a_proj", latent.q_rank), "query latent norm")
+        q = linear(tape, s, low, "q_b_proj", heads * d)
+    else:
+        q = linear(tape, s, x, "q_proj", heads * d)
+    packed = linear(tape, s, x, "kv_a_proj_with_mqa", latent.kv_rank + latent.qk_rope)
+    compressed = tape.run("split", (packed,), latent.kv_rank, packed.element, view=True, label="key-value latent")
+    k_rope = tape.run("split", (packed,), latent.qk_rope, packed.element, view=True, label="key rotary part")
+    kv = linear(tape, s, rms_norm(tape, s, compressed, "key-value latent norm"), "kv_b_proj", heads * (latent.qk_nope + latent.v_head))
+    k_nope = tape.run("split", (kv,), heads * latent.qk_nope, kv.element, view=True, label="key part without position")
+    v = tape.run("split", (kv,), heads * latent.v_head, kv.element, view=True, label="value")
+    q_rope = rotary(tape, s, tape.run("split", (q,), heads * latent.qk_rope, q.element, view=True, label="query rotary part"), "query")
+    q_full = tape.run("join", (q, q_rope), heads * d, q.element, label="query with position")
+    k_full = tape.run("join", (k_nope, rotary(tape, s, k_rope, "key")), heads * d, q.element, label="key with position")
+    if s.kernel in FUSED and latent.v_head < d and s.kernel == "flash":
+        v = tape.run("pad value", (v,), heads * d, v.element, label="value padded to the query's head size")
+        y = kernel(tape, s, q_full, k_full, v, heads, heads, d, d)
+        y = tape.run("cut", (y,), heads * latent.v_head, y.element, forward=NOTHING, label="attention output cut back")
+    else:
+        y = kernel(tape, s, q_full, k_full, v, heads, heads, d, latent.v_head)
+    return linear(tape, s, y, output_name(block), hidden)

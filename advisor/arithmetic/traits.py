@@ -1,0 +1,45 @@
+"""How Hugging Face's modelling code differs by family where that decides what autograd keeps. Read in transformers 5.24 modeling files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+RotaryStyle = Literal["none", "plain", "joined", "wide"]
+NormStyle = Literal["rms", "rms-wide", "layer", "layer-wide"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """``rotary``: how positions are applied: ``joined`` rotates a part and concatenates it with the rest (the kernel's output then needs a
+    copy into the order of heads), ``wide`` in fp32. ``norm``: ``rms-wide`` multiplies by the weight in fp32, ``layer-wide`` is a layer norm
+    written out in fp32. ``post``: the norms follow attention and MLP and nothing precedes them.
+    ``wide_qk``: the query and key norms run over all heads' width. ``scaled_scores``: scale and mask are applied in place.
+    """
+
+    rotary: RotaryStyle = "plain"
+    norm: NormStyle | None = None
+    post: bool = False
+    wide_qk: bool = False
+    own_mask: bool = False  # the model builds a mask of its own, so SDPA never gets none
+
+
+_PARTIAL = frozenset({
+    "phi", "phi3", "gpt_neox", "gpt_neox_japanese", "stablelm", "persimmon", "glm", "glm4", "glm4_moe", "glm4_moe_lite", "nemotron", "minimax_m2",
+    "qwen3_next", "qwen3_5", "qwen3_5_moe", "mimo_v2_flash", "glm4v", "bamba", "phi4_multimodal",
+})  # fmt: skip
+_WIDE_WEIGHT = frozenset({
+    "gemma", "gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3", "flex_olmo", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_moe", "recurrent_gemma",
+    "ernie4_5_moe", "t5gemma", "vaultgemma", "afmoe", "olmo_hybrid",
+})  # fmt: skip
+_POST = frozenset({"olmo2", "olmo3", "flex_olmo"})
+_WIDE_LAYER = frozenset({"cohere", "cohere2"})
+
+
+@lru_cache(maxsize=256)
+def of(model_type: str) -> Traits:
+    """The traits of a family; plain Llama-like where the family has none of them."""
+    norm: NormStyle | None = "rms-wide" if model_type in _WIDE_WEIGHT else "layer-wide" if model_type in _WIDE_LAYER else None
+    rotary: RotaryStyle = "joined" if model_type in _PARTIAL else "wide" if model_type in _WIDE_LAYER else "plain"
+    return Traits(rotary, norm, model_type in _POST, model_type in _POST or model_type in ("olmoe", "minimax_m2"), model_type == "falcon")
