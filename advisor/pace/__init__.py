@@ -1,0 +1,1 @@
+"""The parts of a step's time: products, bytes moved by kernels, links, the host."""

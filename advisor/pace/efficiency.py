@@ -1,0 +1,59 @@
+"""Efficiencies: the share of a card's stated rates that training kernels reach, from ``knowledge/efficiency.yaml``.
+
+Each value there names the measured rows behind it. A card of a family without rows gets the default, with a wider range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from advisor import knowledge
+from advisor.cards import Card
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Shares of the stated rates, seconds a kernel launch, and the relative range of a step's time."""
+
+    dense: float
+    attention: float
+    memory: float
+    launch_seconds: float
+    link: float
+    bus: float
+    range: float
+    measured: bool
+    why: str
+
+
+@cache
+def _table() -> dict[str, Efficiency]:
+    data = knowledge.load_yaml("efficiency.yaml")
+    return {
+        name: Efficiency(e["dense"], e["attention"], e["memory"], e["launch_us"] * 1e-6, e["link"], e["bus"], e["range"], bool(e.get("rows")), e["why"])
+        for name, e in data["families"].items()
+    }
+
+
+def family(card: Card | None) -> str:
+    """The family of a card in the table."""
+    if card is None:
+        return "default"
+    if card.vendor.lower() != "nvidia":
+        return "other-makers"
+    sm = card.sm or 0
+    if card.consumer:
+        return "consumer"
+    if sm == 80:
+        return "sm80"
+    if sm in (86, 89):
+        return "sm86-89"
+    if sm == 90:
+        return "sm90"
+    return "sm100" if 100 <= sm < 120 else "default"
+
+
+def efficiency(card: Card | None) -> Efficiency:
+    """The shares for a card."""
+    return _table().get(family(card)) or _table()["default"]

@@ -1,0 +1,63 @@
+"""What waits for the host: kernel launches, state and activations that travel over PCIe, a step on the CPU.
+
+Host rates are assumptions about a node, stated here, and the reason for the wide range of every run that offloads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.cards import Card
+from advisor.job import Job
+from advisor.pace.efficiency import Efficiency
+from advisor.pace.links import HIDDEN, PCIE_DEFAULT
+from advisor.pace.products import recomputed
+from advisor.pace.shape import ADAPTERS, WIDTH, Sizes
+
+HOST_MEMORY_BYTES = 200e9  # bytes a second that a two-socket node's memory sustains, shared by the ranks of the node
+CPU_ADAM_BYTES = 28.0  # fp32 parameter, two moments read and written 24, gradient read and 16-bit copy written 4
+NVME_BYTES = 6e9  # one fast drive a node
+LAUNCHES_FORWARD = 60.0  # kernels of an eager decoder layer; backward about twice
+LAUNCHES_ADAPTER = 35.0  # five more for each of seven adapted matrices
+LAUNCHES_UNPACK = 14.0
+OFFLOADED_EVERYTHING = 25.0  # elements of the width that an eager layer saves, a token: half of the 49 bytes of the reference case
+
+
+@dataclass(frozen=True, slots=True)
+class HostTime:
+    """Seconds: launching one micro-batch's kernels; exposed PCIe time of a micro-batch; exposed time of a step on the host."""
+
+    launching: float
+    per_pass: float
+    per_step: float
+    offloads: bool
+
+
+def host_time(s: Sizes, job: Job, card: Card | None, e: Efficiency, pass_seconds: float, divided: float) -> HostTime:
+    """``divided``: ranks over which the optimizer's work is divided."""
+    again = recomputed(job)
+    launches = LAUNCHES_FORWARD * (3 + again.elementwise)
+    if job.method.kind in ADAPTERS:
+        launches += LAUNCHES_ADAPTER * (3 + again.elementwise)
+        launches += LAUNCHES_UNPACK * (2 + again.dense) if job.method.base not in (None, "none") else 0.0
+    if job.activations.compile:
+        launches *= 0.3
+    launching = launches * e.launch_seconds * s.layers / s.pipeline
+    bus = ((card.bus_bytes if card is not None else None) or PCIE_DEFAULT) * e.bus
+    offload = job.offload
+    per_pass = per_step = 0.0
+    if offload.activations == "cpu":
+        width = 2.0 * s.hidden if again.dense else 2.0 * s.hidden * OFFLOADED_EVERYTHING
+        travel = 2 * width * s.tokens * s.layers / s.pipeline / bus
+        per_pass += max(0.0, travel - HIDDEN * pass_seconds)
+    ranks = max(1, min(job.hardware.gpus_per_node or 1, int(divided) if divided > 1 else job.hardware.gpus_per_node or 1))
+    if offload.parameters in ("cpu", "nvme"):
+        source = bus if offload.parameters == "cpu" else min(bus, NVME_BYTES / ranks)
+        travel = s.parameters / divided * WIDTH.get(job.precision.compute or "bf16", 2) * 2 / source
+        per_pass += max(0.0, travel - HIDDEN * pass_seconds)
+    if offload.optimizer in ("cpu", "nvme"):
+        owned = s.trained / divided
+        per_step += owned * CPU_ADAM_BYTES / (HOST_MEMORY_BYTES / ranks) + owned * 4 / bus
+        if offload.optimizer == "nvme":
+            per_step += owned * 24 / (NVME_BYTES / ranks)
+    return HostTime(launching, per_pass, per_step, per_pass > 0 or per_step > 0)

@@ -1,0 +1,111 @@
+"""Seconds that ranks spend exchanging bytes, and how much of that computation hides. One rank, one micro-batch or one step.
+
+Volumes: ZeRO (arXiv 1910.02054, section 7): stages 1 and 2 move twice the parameters a step, stage 3 three times; tensor parallelism four
+all-reduces of ``[tokens, hidden]`` a layer (Megatron-LM, arXiv 1909.08053), the forward ones again under recomputation; a ring passes keys and
+values ``context - 1`` times (arXiv 2310.01889); Ulysses four all-to-alls of ``[tokens, hidden]`` (arXiv 2309.14509).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from advisor.cards import Card
+from advisor.job import Job
+from advisor.pace.efficiency import Efficiency
+from advisor.pace.products import recomputed
+from advisor.pace.shape import BITS, WIDTH, Sizes
+
+NETWORK_BYTES = 50e9  # bytes a second and GPU between nodes: one 400 Gb/s adapter a GPU, an assumption that widens the range
+NETWORK_SHARE = 0.7
+PCIE_DEFAULT = 25e9  # PCIe 4.0 x16, one direction, where the card's is not known
+HIDDEN = 0.75  # of what could hide behind computation; the first and last block's exchange, and what both take from each other, stays
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Seconds: a micro-batch's exchange in total and its exposed part, the same once a step, and whether a slow link is on the way."""
+
+    per_pass: float
+    exposed_per_pass: float
+    per_step: float
+    exposed_per_step: float
+    slow: bool
+
+
+def _rate(card: Card | None, e: Efficiency, ranks: int, per_node: int) -> tuple[float, bool]:
+    """Bytes a second of a ring over ``ranks``, and whether the slowest hop is PCIe or a network."""
+    inside = (
+        card.link_bytes / 2 * e.link if card is not None and card.link_bytes else ((card.bus_bytes if card is not None else None) or PCIE_DEFAULT) * e.bus / 2
+    )
+    pcie = card is None or not card.link_bytes
+    if ranks > per_node:
+        return min(inside, NETWORK_BYTES * NETWORK_SHARE), True
+    return inside, pcie
+
+
+def exchange(s: Sizes, job: Job, card: Card | None, e: Efficiency, pass_seconds: float) -> Exchange:
+    """``pass_seconds``: computation of one micro-batch, behind which exchanges hide."""
+    p = job.parallel
+    strategy, per_node = p.strategy or "none", job.hardware.gpus_per_node or 8
+    shard, replicate = p.shard or 1, p.replicate or 1
+    again = recomputed(job)
+    held = s.parameters / (s.tensor * s.pipeline)
+    trained = s.trained / (s.tensor * s.pipeline)
+    hidden_behind = exposed = step = step_exposed = 0.0
+    slow = False
+    ranks = shard * replicate
+    bits = BITS.get(job.method.base or "none")
+    weight_bytes = held * (bits / 8 if bits is not None else 2.0)
+    reduce_bytes = trained * WIDTH.get(job.precision.reduce or job.precision.gradients or "bf16", 2)
+    if ranks > 1:
+        rate, slow = _rate(card, e, ranks * s.tensor, per_node)
+        inner, _ = _rate(card, e, shard * s.tensor, per_node)
+        share = (shard - 1) / shard if shard > 1 else 0.0
+        if strategy in ("fsdp1", "fsdp2", "zero3", "megatron-fsdp"):
+            gathers = 2.0 if p.reshard_after_forward is not False else 1.0
+            hidden_behind += (weight_bytes * gathers + reduce_bytes) * share / inner
+            if replicate > 1:
+                step += 2 * reduce_bytes / shard / rate
+        elif strategy in ("zero1", "zero2", "megatron-distributed"):
+            each = reduce_bytes * (shard - 1) / shard / rate if shard > 1 else 0.0
+            if strategy == "zero2":
+                hidden_behind += each
+            else:
+                step += each
+            step_exposed += trained * 2 * share / rate  # new weights are gathered after the step
+        elif strategy in ("ddp", "megatron"):
+            step += 2 * reduce_bytes * (ranks - 1) / ranks / rate
+    pass_exposed = max(0.0, hidden_behind - HIDDEN * pass_seconds) + (1 - HIDDEN) * min(hidden_behind, pass_seconds)
+    backward = pass_seconds * 0.66
+    step_exposed += max(0.0, step - HIDDEN * backward) + (1 - HIDDEN) * min(step, backward)
+    exposed += pass_exposed
+    if s.tensor > 1:
+        rate, far = _rate(card, e, s.tensor, per_node)
+        each = 2 * s.tokens * s.hidden * 2 * (s.tensor - 1) / s.tensor / rate
+        exposed += each * (4 + 2 * again.dense) * s.layers / s.pipeline * (0.7 if p.async_tensor or p.sequence else 1.0)
+        slow = slow or far
+    context = p.context or 1
+    if context > 1:
+        rate, far = _rate(card, e, context * s.tensor, per_node)
+        layers = s.layers / s.pipeline
+        if p.context_kind == "ulysses":
+            exposed += 4 * s.tokens * (s.query_width + s.key_width) * (3 + again.attention) / context / rate * layers / s.tensor
+        else:
+            ring = 2 * s.key_width * 2 * s.tokens * (context - 1) * (3 + again.attention) / rate * layers / s.tensor
+            hides = HIDDEN * pass_seconds * 0.3
+            exposed += max(0.0, ring - hides) + (1 - HIDDEN) * min(ring, hides)
+        slow = slow or far
+    if s.pipeline > 1:
+        rate, far = _rate(card, e, s.pipeline * s.tensor * shard, per_node)
+        exposed += 2 * 2 * s.tokens * s.hidden / s.tensor / rate
+        slow = slow or far
+    if (p.expert or 1) > 1:
+        rate, far = _rate(card, e, (p.expert or 1) * s.tensor, per_node)
+        exposed += 4 * s.tokens * s.hidden * 2 * _chosen(job) / rate * s.layers / s.pipeline
+        slow = slow or far
+    return Exchange(hidden_behind + exposed - pass_exposed, exposed, step, step_exposed, slow)
+
+
+def _chosen(job: Job) -> float:
+    config = job.model.config or {}
+    return float(config.get("num_experts_per_tok") or config.get("num_experts_per_token") or 2)
