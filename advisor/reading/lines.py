@@ -30,7 +30,8 @@ _EVERY = re.compile(
     r"traceback \(most|^\s*file \"|^\s*(?:file )?/?[\w./<>~ -]{1,200}:\d+[,)]? in |cell in ?\[|input in ?\[|<ipython-input|^\S*(?:error|exception|"
     "interrupt)(?::|$)|"
     r"exitcode|exit code|return code|sigkill|sigterm|sigbus|sigabrt|signal \d|killed|nccl (?:warn|error)|nccl[a-z]*error|last error|cuda failure|"
-    r"memory in use|of the allocated memory|total capac|process \d+ has|mib / |mib\|see_memory_usage|max_ma |cuda error|cuda driver|hip error|cublas|"
+    r"memory in use|of the allocated memory|total capac|process \d+ has|mib / |mib\s*\||^\s*\|\s+\d+\s+|see_memory_usage|max_ma |cuda error|cuda driver|"
+    r"hip error|cublas|"
     r"cudnn_status|"
     r"available kv cache|kv cache memory|free memory on device|no available memory|watchdog|timed out|❱|direct cause of|during handling of",
     re.IGNORECASE,

@@ -7,15 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from advisor.evidence import Conflict, Evidence, Failure, NotUnderstood, Source
+from advisor.evidence import Conflict, Device, Evidence, Failure, Line, NotUnderstood, Sample, Source
 from advisor.job import Job
-from advisor.reading import handoff, sources
+from advisor.reading import capacity, handoff, memory_stats, memory_summary, printed, prose, sources
+from advisor.reading.collect import collected
 from advisor.reading.failures import failures_of
 from advisor.reading.lines import Excerpt, excerpt
 from advisor.reading.masking import mask
 from advisor.reading.merge import Ranked, merge, rank_of
+from advisor.reading.nvidia_smi import devices_of
+from advisor.reading.ordering import ordered
+from advisor.reading.own_or_foreign import settle
 from advisor.reading.plausible import implausible
 from advisor.reading.rule_lines import lines_of
+from advisor.reading.samples import samples_of
 
 CONFIG_BYTES = 1024 * 1024  # a config is some kilobytes; a notebook with its outputs may be larger and is named .ipynb
 NOTEBOOK_BYTES = 16 * 1024 * 1024
@@ -43,6 +48,10 @@ class _Gathered:
     conflicts: list[Conflict] = field(default_factory=list)
     seen_keys: list[tuple[str, str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    devices: list[Device] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    figures: list[Line] = field(default_factory=list)
+    stamps: dict[str, float] = field(default_factory=dict)
 
 
 def read(items: Sequence[tuple[str, bytes | str | Path]]) -> Reading:
@@ -53,11 +62,15 @@ def read(items: Sequence[tuple[str, bytes | str | Path]]) -> Reading:
     gathered = _Gathered()
     for text in sources.texts(items):
         _read_text(text, gathered)
-    merged = merge(gathered.ranked)
+    failures = ordered(gathered.failures, gathered.stamps)
+    guessed = [card for failure in failures[:1] if (card := capacity.card_of_failure(failure)) is not None]
+    merged = merge([*guessed, *capacity.cards_of_devices(tuple(gathered.devices)), *gathered.ranked])
     evidence = Evidence(
         facts=merged.facts,
-        failures=tuple(sorted(gathered.failures, key=lambda f: (f.kind == "not-memory", f.consequence))),
-        lines=lines_of(gathered.excerpts),
+        failures=failures,
+        lines=(*lines_of(gathered.excerpts), *gathered.figures),
+        devices=tuple(gathered.devices),
+        samples=tuple(gathered.samples),
         conflicts=(*merged.conflicts, *gathered.conflicts),
         sources=tuple(gathered.sources),
         not_understood=(*gathered.not_understood, *merged.not_understood),
@@ -78,9 +91,10 @@ def _read_text(text: sources.Text, gathered: _Gathered) -> None:
         _refuse(text, "not a text: nothing in it was read", gathered)
         return
     kinds: list[str] = []
-    problem = _config(text.name, whole, gathered, kinds)
+    content = mask(b"".join(whole).decode("utf-8", "replace").removeprefix("\ufeff")) if whole else None
+    problem = _config(text.name, content, gathered, kinds)
     if problem is None:
-        _log(found, gathered, kinds)
+        _log(found, gathered, kinds, content)
     else:
         gathered.problems.append(f"{text.name}: {problem}")
         gathered.not_understood.append(NotUnderstood(text.name, text.name, problem))
@@ -108,11 +122,10 @@ def _refuse(text: sources.Text, why: str, gathered: _Gathered) -> None:
     gathered.not_understood.append(NotUnderstood(text.name, text.name, why))
 
 
-def _config(name: str, whole: list[bytes] | None, gathered: _Gathered, kinds: list[str]) -> str | None:
+def _config(name: str, text: str | None, gathered: _Gathered, kinds: list[str]) -> str | None:
     """Facts of a config, where the text is one. Returns the reason where it was refused."""
-    if not whole:
+    if not text:
         return None
-    text = mask(b"".join(whole).decode("utf-8", "replace").removeprefix("\ufeff"))
     try:
         found = handoff.read_config(name, text)
     except (ImportError, AttributeError):
@@ -130,18 +143,48 @@ def _config(name: str, whole: list[bytes] | None, gathered: _Gathered, kinds: li
     return None
 
 
-def _log(found: Excerpt, gathered: _Gathered, kinds: list[str]) -> None:
+def _log(found: Excerpt, gathered: _Gathered, kinds: list[str], text: str | None) -> None:
     gathered.excerpts.append(found)
     failures = failures_of(found)
     for failure in failures:
         if (why := implausible(failure)) is not None:
             gathered.not_understood.append(NotUnderstood(failure.where, failure.text[:200], f"its numbers were not used: {why}"))
         else:
-            gathered.failures.append(failure)
+            gathered.failures.append(settle(failure))
+    stamps = {found.where(line): line.stamp for line in found.lines if line.stamp is not None}
+    gathered.stamps.update({failure.where: stamps[failure.where] for failure in failures if failure.where in stamps})
+    devices, samples = devices_of(found), samples_of(found)
+    for sample, lines in (*memory_summary.summaries_of(found), *memory_stats.stats_of(found)):
+        samples.append(sample)
+        gathered.figures.extend(lines)
+    for item in collected(found):
+        if isinstance(item, Ranked):
+            gathered.ranked.append(item)
+        elif isinstance(item, Device):
+            devices.append(item)
+        else:
+            gathered.not_understood.append(item)
+    gathered.ranked.extend(printed.facts_of(found))
+    gathered.devices.extend(devices)
+    gathered.samples.extend(samples)
+    is_config = bool(kinds)
     if any(f.kind != "not-memory" for f in failures):
         kinds.append("memory failure")
     elif failures:
         kinds.append("traceback")
+    if devices:
+        kinds.append("list of cards")
+    if samples:
+        kinds.append("memory figures")
+    remarks = (
+        prose.comments(found.name, text) if is_config and text is not None else ((found.where(line), line.text) for line in found.lines if remark(line.text))
+    )
+    gathered.ranked.extend(prose.remarks_of(iter(remarks)))
+
+
+def remark(text: str) -> bool:
+    """Whether a line may hold a remark: no frame, no failure's counters, not too long."""
+    return len(text) <= 400 and 'File "' not in text and "ried to allocate" not in text
 
 
 def _state(evidence: Evidence, gathered: _Gathered) -> tuple[Literal["read", "empty", "unreadable"], str | None]:

@@ -1,0 +1,44 @@
+"""Which of the processes that an error lists is the job itself, and how much of the card belongs to others.
+
+Inside a container NVML reports process ids of the host, which torch cannot match with its own: the job's own process is then listed as
+``Process <pid> has ...`` (c10/cuda/CUDACachingAllocator.cpp, reportProcessMemoryInfo). Identities: capacity = free + what all processes hold;
+own = context + allocated + reserved but unallocated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.evidence import Failure
+from advisor.units import GIB, MIB
+
+CONTEXT_LOW, CONTEXT_HIGH = 150 * MIB, round(2.2 * GIB)  # CUDA context with its kernels, cuBLAS and NCCL buffers: about 0.3 to 1.5 GiB
+
+
+def settle(failure: Failure) -> Failure:
+    """The failure with its own process marked, and ``details`` ``own_bytes``, ``foreign_bytes`` and how they were found."""
+    if failure.capacity_bytes is None or failure.free_bytes is None or failure.kind not in ("gpu-memory", "gpu-driver"):
+        return failure
+    reserved = failure.reserved_bytes
+    processes = failure.processes
+    how = "the text names this process"
+    if not any(p.own for p in processes) and processes and reserved is not None:
+        near = [p for p in processes if p.used_bytes is not None and reserved - 64 * MIB <= p.used_bytes <= reserved + CONTEXT_HIGH]
+        if len(near) == 1:
+            processes = tuple(replace(p, own=True) if p is near[0] else p for p in processes)
+            how = "one listed process holds what PyTorch reserved and a context: the job itself, seen from inside a container"
+    own = next((p.used_bytes for p in processes if p.own and p.used_bytes is not None), None)
+    in_use = failure.capacity_bytes - failure.free_bytes
+    details = failure.details
+    if own is not None:
+        foreign = in_use - own
+    elif reserved is not None:
+        foreign = in_use - reserved - round(0.6 * GIB)
+        how = "what is in use, less what PyTorch reserved and about 0.6 GiB of context"
+    else:
+        return failure
+    listed = sum(p.used_bytes for p in processes if not p.own and p.used_bytes is not None)
+    details += (("foreign_bytes", max(foreign, listed if own is not None else 0, 0)), ("foreign_how", how))
+    if own is not None and reserved is not None:
+        details += (("outside_pytorch_bytes", own - reserved),)
+    return replace(failure, processes=processes, details=details)

@@ -1,0 +1,129 @@
+"""What people write beside the files: "8 x A100-SXM4-40GB", "batch 16, source 512", "Llama-3.1-8B on an RTX 4090?", comments in scripts.
+
+Such a remark fills what nothing else says; a config that says otherwise wins, and the difference is shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+
+from advisor import cards
+from advisor.architecture import presets
+from advisor.evidence import Fact
+from advisor.reading.merge import PROSE, Ranked
+
+_CARD = (
+    r"(?:NVIDIA |AMD |Tesla |GeForce |Quadro |Instinct )*(?:"
+    r"(?:A100|H100|H200|H800|A800|H20|GH200|GB200|GB300|B100|B200|B300|V100|P100|P40|T4|L4|L40S?|A10G?|A16|A30|A40|A2|MI\d{3}[XA]?|TITAN (?:RTX|V|Xp?))"
+    r"|RTX ?(?:PRO )?A?\d{4}(?: ?Ti)?(?: ?SUPER)?(?: Ada(?: Generation)?| Blackwell)?|A[456]000(?: Ada)?|GTX ?\d{3,4}(?: ?Ti)?|"
+    r"[345]0[5-9]0(?: ?Ti)?(?= (?:GPU|card|24|laptop))|TPU ?v\d\S{0,6}|"
+    r"(?:Apple )?M[1-5](?: (?:Pro|Max|Ultra))|(?:Ascend )?910B\d?"
+    r")(?:[- ](?:SXM\d?|PCIe|PCI-E|NVL|HBM\d?e?))*(?:[- ]?\d{2,3} ?G(?:i?B)?\b)?(?:[- ](?:SXM\d?|PCIe|HBM\d?e?))*"
+)
+_COUNTED = re.compile(rf"(?<![\w.])(\d{{1,4}}) ?(?:[x×*] ?|(?:NVIDIA )?(?=(?:A|H|V|B|L|T)\d))({_CARD})(?![\w])", re.IGNORECASE)
+_AFTER = re.compile(rf"(?<![\w-])({_CARD}) ?[x×*] ?(\d{{1,4}})(?![\w.])", re.IGNORECASE)
+_ALONE = re.compile(rf"(?<![\w/-])({_CARD})(?![\w-])")
+_GPUS = re.compile(r"(?<![\w.])(\d{1,4}|two|four|eight|single|one) (?:gpus?|cards)\b", re.IGNORECASE)
+_NODES = re.compile(r"(?<![\w.])(\d{1,4}) nodes?\b", re.IGNORECASE)
+_WORDS = {"two": 2, "four": 4, "eight": 8, "single": 1, "one": 1}
+_N = r"\s*(?:size|len(?:gth)?)?\s*(?:of|=|:|is)?\s*(\d{1,3}(?:,\d{3})+|\d{1,8})(k\b)?(?![\w.]*\d)"
+_SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
+    (field, re.compile(pattern + _N, re.IGNORECASE))
+    for field, pattern in (
+        (
+            "batch.micro_batch",
+            r"(?<![\w-])(?:per[-_ ](?:device|gpu)(?:[-_ ]train)?[-_ ]|micro[-_ ]?|"
+            r"train[-_ ])?batch(?:[-_ ]?size)?(?:[-_ ]per[-_ ](?:device|gpu))?",
+        ),
+        (
+            "batch.seq_len",
+            r"(?<![\w-])(?:max(?:imum)?[-_ ])?(?:seq(?:uence)?(?:[-_ ]?len(?:gth)?)?|context(?:[-_ ]len(?:gth)?)?|source|max_seq_length|"
+            r"max_length|cutoff_len|block_size|model_max_length)",
+        ),
+        ("batch.gradient_accumulation", r"(?<![\w-])(?:grad(?:ient)?[-_ ]accum(?:ulation)?(?:[-_ ]steps)?|accum(?:_iter)?)"),
+        ("method.rank", r"(?<![\w-])(?:lora[-_ ]?(?:r|rank))"),
+    )
+)
+_ID = re.compile(r"(?<![\w./:-])([A-Za-z0-9][\w.-]{1,60}/[A-Za-z0-9][\w.-]{1,90})(?![\w/])")
+_BARE = re.compile(r"(?<![\w./-])([A-Za-z][A-Za-z]{1,20}[-_]?\d{0,3}(?:[.-][\w.]{1,20}){1,8}|gpt2(?:-\w+)?)(?![\w/])")
+_ORDINARY = re.compile(r"^(?:[a-z]+-[a-z]+|[\w.-]+\.(?:py|sh|txt|json|ya?ml|log|toml|md|cu|cpp))$", re.IGNORECASE)
+
+
+def remarks_of(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:
+    """Facts of remarks; ``lines``: (where, text) of comments, questions and log lines."""
+    for where, text in lines:
+        if not 2 <= len(text) <= 2000:
+            continue
+        for field, value in _found(text):
+            yield Ranked(Fact(field, value, "read", where, why="a remark", text=text.strip()[:200]), PROSE)
+
+
+def _found(text: str) -> Iterator[tuple[str, object]]:
+    yield from _hardware(text)
+    for field, pattern in _SETTINGS:
+        if (m := pattern.search(text)) is not None:
+            value = int(m[1].replace(",", "")) * (1024 if m[2] else 1)
+            if 1 <= value <= 1 << 24:
+                yield field, value
+    if (name := model_in(text)) is not None:
+        yield "model.name", name
+
+
+def _hardware(text: str) -> Iterator[tuple[str, object]]:
+    count: int | None = None
+    name: str | None = None
+    if (m := _COUNTED.search(text)) is not None:
+        count, name = int(m[1]), m[2]
+    elif (m := _AFTER.search(text)) is not None:
+        name, count = m[1], int(m[2])
+    elif (m := _ALONE.search(text)) is not None:
+        name = m[1]
+    if count is None and name is None:
+        if (g := _GPUS.search(text)) is not None:
+            count = _WORDS.get(g[1].lower()) or int(g[1])
+        else:
+            return
+    nodes = _NODES.search(text)
+    if nodes is not None:
+        yield "hardware.nodes", int(nodes[1])
+    if count is not None and 1 <= count <= 4096:
+        yield "hardware.gpus_per_node", count
+    if name is not None and (card := _card(name.strip())) is not None:
+        yield "hardware.gpu", card
+
+
+@lru_cache(maxsize=256)
+def _card(name: str) -> str | dict[str, object] | None:
+    found = cards.find(name)
+    if found is not None:
+        return found.id
+    size = re.search(r"(\d{2,3}) ?G(?:i?B)?\b", name)
+    return {"name": name[:80], "memory_gib": float(size[1])} if size else None
+
+
+@lru_cache(maxsize=512)
+def model_in(text: str) -> str | None:
+    """The first name in a text that a known model bears; a hub id before a bare name."""
+    for pattern in (_ID, _BARE):
+        for m in list(pattern.finditer(text))[:20]:
+            name = m[1].rstrip(".,")
+            if _ORDINARY.match(name) and "/" not in name and name.lower() not in presets.index() and name.lower() not in _tails():
+                continue
+            if (preset := presets.find(name)) is not None:
+                return name if "/" in name else preset.hub_id
+    return None
+
+
+@lru_cache(maxsize=1)
+def _tails() -> frozenset[str]:
+    return frozenset(name.rpartition("/")[2] for name in presets.index())
+
+
+def comments(name: str, text: str) -> Iterator[tuple[str, str]]:
+    """``(where, comment)`` of scripts and configs: what stands behind ``#``."""
+    for number, line in enumerate(text.split("\n")[:20_000], 1):
+        start = line.find("#")
+        if start >= 0 and line[start : start + 2] != "#!" and (start == 0 or line[start - 1].isspace()):
+            yield f"{name}:{number}", line[start:].lstrip("# ").strip()

@@ -1,0 +1,211 @@
+"""Memory figures that logs print at a named point, in the forms of the frameworks and as people print them.
+
+Sources: deepspeed ``runtime/utils.py`` see_memory_usage (divides by 1024^3, prints GB); verl ``utils/debug/performance.py`` log_gpu_memory_usage
+(1024^3); axolotl ``utils/bench.py``; torchtune ``training/memory.py``; megatron-lm ``training/utils.py`` report_memory (1024^2, prints MB);
+torchtitan ``components/metrics.py`` (memory: peak reserved); ms-swift ``memory(GiB)``; Hugging Face log dictionaries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from advisor.evidence import Sample
+from advisor.reading.lines import Excerpt, LogLine
+from advisor.units import GIB, MIB
+
+MAX_SAMPLES = 2_000
+_F = r"(-?\d{1,9}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?)"
+
+_DEEPSPEED = re.compile(rf"\bMA {_F} GB\s+Max_MA {_F} GB\s+CA {_F} GB\s+Max_CA {_F} GB")
+_STAGE = re.compile(r"see_memory_usage\]\s*(.{1,160})$")
+_VERL = re.compile(
+    rf"^(.{{0,160}}?),? ?memory allocated \(GB\): {_F}(?:, memory reserved \(GB\): {_F})?(?:, device memory used/total \(GB\): {_F}/{_F})?", re.IGNORECASE
+)
+_AXOLOTL = re.compile(rf"GPU memory usage ([\w ]{{1,80}}): {_F}GB(?: \(\+{_F}GB (?:cache|allocator\w*))?", re.IGNORECASE)
+_TORCHTUNE_HEAD = re.compile(r"Memory stats (after [\w ]{1,80}):", re.IGNORECASE)
+_TORCHTUNE = re.compile(rf"GPU peak memory (allocation|allocated|reserved|active): {_F} GiB", re.IGNORECASE)
+_MEGATRON = re.compile(
+    rf"\(after (\d+) iterations\) memory \(MB\)\s*\|?\s*allocated: {_F}\s*\|\s*max allocated: {_F}\s*\|\s*reserved: {_F}(?:\s*\|"
+    rf"\s*max reserved: {_F})?",
+    re.IGNORECASE,
+)
+_TITAN = re.compile(rf"\bmemory:\s*{_F}\s?GiB\({_F}%\)", re.IGNORECASE)
+_SWIFT = re.compile(rf"memory\(GiB\)['\"]?[:=]\s*['\"]?{_F}", re.IGNORECASE)
+_PROMPT = re.compile(r"^\s*(?:>>>|In ?\[\d+\]:)\s*(.{3,200})$")
+_STEP = re.compile(r"\b(?:global[_ ]?step|step|iter(?:ation)?|it)s?['\"]?\s*[:=\[/]?\s*(\d{1,9})\b", re.IGNORECASE)
+_BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
+_AMOUNT = re.compile(rf"{_F}\s?(GiB|GB|MiB|MB|G|M)?\b", re.IGNORECASE)
+_NOUN = re.compile(
+    r"(?P<peak>max(?:imum)?|peak)?[\s_]*(?:gpu|cuda)?[\s_]*(?:mem(?:ory)?)?[\s_]*(?P<what>allocated|reserved|active|cached)(?P<after>[\s_]*(?:peak|"
+    r"max))?",
+    re.IGNORECASE,
+)
+_PEAK = re.compile(rf"\bpeak\b(?:\s+(?:gpu|cuda))?(?:\s+mem\w*)?(?:\s+usage)?\s*[:=]?\s*{_F}\s?(GiB|GB|MiB|MB)\b", re.IGNORECASE)
+
+
+def samples_of(text: Excerpt) -> list[Sample]:
+    """The figures of one text, in order."""
+    out: list[Sample] = []
+    stage: dict[str, str] = {}
+    for index, line in enumerate(text.lines):
+        content = line.text
+        if (m := _STAGE.search(content)) is not None and "MA " not in m[1]:
+            stage[line.stream] = m[1].strip()
+            continue
+        if (m := _TORCHTUNE_HEAD.search(content)) is not None:
+            stage[line.stream] = m[1].strip()
+            continue
+        for sample in _of_line(text, index, line, stage.get(line.stream, "")):
+            out.append(sample)
+        if len(out) >= MAX_SAMPLES:
+            break
+    return _joined(out)
+
+
+def _of_line(text: Excerpt, index: int, line: LogLine, stage: str) -> Iterator[Sample]:
+    content, where, rank = line.text, text.where(line), line.rank
+    lowered = content.lower()
+    if not any(word in lowered for word in ("mem", "alloc", "reserved", "peak", " ma ", "ma ")):
+        return
+    if "tried to allocate" in lowered or "out of memory" in lowered:
+        return
+    if (m := _DEEPSPEED.search(content)) is not None:
+        yield Sample(where, stage or "see_memory_usage", None, rank, _gib(m[1]), _gib(m[3]), _gib(m[2]), _gib(m[4]))
+    elif (m := _MEGATRON.search(content)) is not None:
+        yield Sample(where, f"after {m[1]} iterations", int(m[1]), rank, _mib(m[2]), _mib(m[4]), _mib(m[3]), _mib(m[5]) if m[5] else None)
+    elif (m := _VERL.search(content)) is not None:
+        label = re.sub(r"^.*?\]?:?\s*(?=[A-Z])", "", m[1]).strip() or m[1].strip()
+        yield Sample(where, label or "memory", _step(content), rank, _gib(m[2]), _gib(m[3]) if m[3] else None, device_used_bytes=_gib(m[4]) if m[4] else None)
+    elif (m := _AXOLOTL.search(content)) is not None:
+        allocated = _gib(m[2])
+        cache = _gib(m[3]) if m[3] else None
+        yield Sample(where, m[1].strip(), _step(content), rank, allocated, allocated + cache if allocated is not None and cache is not None else None)
+    elif (m := _TORCHTUNE.search(content)) is not None:
+        peak = _gib(m[2])
+        kind = m[1].lower()
+        yield Sample(
+            where,
+            stage or "peak",
+            None,
+            rank,
+            peak_allocated_bytes=peak if kind.startswith("alloc") else None,
+            peak_reserved_bytes=peak if kind == "reserved" else None,
+        )
+    elif (m := _TITAN.search(content)) is not None:
+        yield Sample(where, "memory (peak reserved)", _step(content), rank, peak_reserved_bytes=_gib(m[1]))
+    elif (m := _SWIFT.search(content)) is not None:
+        yield Sample(where, "memory(GiB) (peak reserved)", _step(content), rank, peak_reserved_bytes=_gib(m[1]))
+    elif (m := _PROMPT.match(content)) is not None:
+        yield from _answer(text, index, m[1], where, rank)
+    else:
+        yield from _free_form(content, where, rank)
+
+
+def _answer(text: Excerpt, index: int, asked: str, where: str, rank: int | None) -> Iterator[Sample]:
+    """An interpreter's answer to ``torch.cuda.memory_allocated() / 2**30``, on the line below."""
+    if index + 1 >= len(text.lines) or (noun := re.search(r"(max_)?memory_(allocated|reserved)\(|max_memory_(allocated)", asked)) is None:
+        return
+    answer = re.match(r"^\s*(?:Out\[\d+\]: )?(\d{1,15}(?:\.\d{1,12})?)\s*$", text.lines[index + 1].text)
+    if answer is None:
+        return
+    divisor = (
+        2**30
+        if re.search(r"2\s?\*\*\s?30|1024\s?\*\*\s?3|1<<30|1024\s?\*\s?1024\s?\*\s?1024", asked)
+        else MIB
+        if re.search(
+            r"2\s?\*\*\s?20|"
+            r"1024\s?\*\*\s?2",
+            asked,
+        )
+        else 10**9
+        if "1e9" in asked
+        else 1
+    )
+    yield _named(where, asked.strip()[:80], None, rank, noun[2] or "allocated", "max" in noun[0], round(float(answer[1]) * divisor))
+
+
+def _free_form(content: str, where: str, rank: int | None) -> Iterator[Sample]:
+    """``step 100 allocated 8.4 GiB``, ``iter 0 memory_allocated 0.26 GiB reserved 0.29``, ``'memory/max_mem_allocated(gib)': 9.8``."""
+    found: dict[tuple[str, bool], int] = {}
+    unit_of_line = re.search(r"\d\s?(GiB|GB|MiB|MB)\b|[(_](gib|gb|mib|mb)\b", content, re.IGNORECASE)
+    unit = (unit_of_line[1] or unit_of_line[2]) if unit_of_line is not None else None
+    for noun in list(_NOUN.finditer(content))[:12]:
+        behind = content[noun.end() : noun.end() + 70]
+        own = re.match(r"[\s_]*[(\[]?(gib|gb|mib|mb)\b", behind, re.IGNORECASE)
+        # up to the figure only words without digits: "at the start of the step  2.11 GiB", "(gib)': 9.8", "() = 75.1 GiB"
+        amount = re.match(r"(?:[^\d|,;]|\b2\*\*30\b){0,50}?" + _AMOUNT.pattern, behind, re.IGNORECASE)
+        if amount is None:
+            continue
+        value = _bytes(amount[1], amount[2] or (own[1] if own else None) or unit)
+        if value is not None:
+            peak = bool(noun["peak"] or noun["after"])
+            found.setdefault((noun["what"].lower(), peak), value)
+    if not found and (m := _PEAK.search(content)) is not None and (value := _bytes(m[1], m[2])) is not None:
+        found["allocated", True] = value
+        before = re.search(rf"before step\s+{_F}\s?(GiB|GB|MiB|MB)", content, re.IGNORECASE)
+        if before is not None and (earlier := _bytes(before[1], before[2])) is not None:
+            found["allocated", False] = earlier
+    if not found:
+        return
+    yield Sample(
+        where,
+        _label(content),
+        _step(content),
+        rank,
+        allocated_bytes=found.get(("allocated", False)),
+        reserved_bytes=found.get(("reserved", False), found.get(("cached", False))),
+        peak_allocated_bytes=found.get(("allocated", True)),
+        peak_reserved_bytes=found.get(("reserved", True)),
+    )
+
+
+def _named(where: str, label: str, step: int | None, rank: int | None, what: str, peak: bool, value: int) -> Sample:
+    if what == "reserved":
+        return Sample(where, label, step, rank, reserved_bytes=None if peak else value, peak_reserved_bytes=value if peak else None)
+    return Sample(where, label, step, rank, allocated_bytes=None if peak else value, peak_allocated_bytes=value if peak else None)
+
+
+def _bytes(number: str, unit: str | None) -> int | None:
+    """A figure with its unit; GB of a training log is GiB (every framework above divides by 1024). Without a unit: GiB where it can be."""
+    value = float(number)
+    if value < 0:
+        return None
+    if unit is None:
+        return round(value * GIB) if "." in number and value < 2048 else round(value) if value > MIB else None
+    scale: dict[str, int] = {"gib": GIB, "gb": GIB, "g": GIB, "mib": MIB, "mb": MIB, "m": MIB}
+    return round(value * scale[unit.lower()])
+
+
+def _step(content: str) -> int | None:
+    if (m := _STEP.search(content)) is not None or (m := _BAR.search(content)) is not None:
+        return int(m[1])
+    return None
+
+
+def _label(content: str) -> str:
+    return re.sub(r"\s+", " ", content).strip()[:100]
+
+
+def _gib(number: str) -> int:
+    return max(round(float(number) * GIB), 0)
+
+
+def _mib(number: str) -> int:
+    return max(round(float(number) * MIB), 0)
+
+
+def _joined(samples: list[Sample]) -> list[Sample]:
+    """Figures of one named point that stand on several lines (torchtune) as one sample."""
+    out: list[Sample] = []
+    for sample in samples:
+        last = out[-1] if out else None
+        if last is not None and last.label == sample.label and sample.label.startswith("after ") and last.rank == sample.rank and last.step is None:
+            merged = {
+                name: getattr(last, name) if getattr(last, name) is not None else getattr(sample, name)
+                for name in ("allocated_bytes", "reserved_bytes", "peak_allocated_bytes", "peak_reserved_bytes", "device_used_bytes")
+            }
+            out[-1] = Sample(last.where, last.label, last.step, last.rank, **merged)
+        else:
+            out.append(sample)
+    return out
