@@ -15,6 +15,9 @@ from advisor.arithmetic.parameters import Unit
 from advisor.arithmetic.sharding import split
 from advisor.ledger import Holding
 
+TOGETHER = frozenset({"litgpt"})  # one unit a transformer block, adapters inside (litgpt finetune/lora.py, FSDPStrategy(auto_wrap_policy={Block}))
+# who wraps all but the last micro batch in no_sync: accelerate Accelerator.no_sync (and those on it), Fabric no_backward_sync
+NO_SYNC = frozenset({"hf-trainer", "trl", "accelerate", "axolotl", "llama-factory", "ms-swift", "litgpt"})
 FSDP1 = "torch/distributed/fsdp/_runtime_utils.py"
 FSDP2 = "torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py"
 
@@ -40,7 +43,17 @@ def largest_block(ctx: Context) -> Unit:
 def adapters_apart(ctx: Context) -> bool:
     """Adapters are sharding units of their own (peft's wrap policy), so that the frozen base needs no gradient."""
     wrap = ctx.job.parallel.wrap
-    return wrap is None or wrap.adapters != "together"
+    if wrap is not None and wrap.adapters is not None:
+        return wrap.adapters == "apart"
+    return ctx.framework not in TOGETHER
+
+
+def unsynced(ctx: Context) -> bool:
+    """Micro batches before the last run under no_sync, so that their gradients stay whole on every rank."""
+    if ctx.accumulation == 1:
+        return False
+    stated = ctx.job.parallel.sync_each_microbatch
+    return ctx.strategy == "fsdp1" and ctx.framework in NO_SYNC if stated is None else not stated
 
 
 def communication(ctx: Context) -> Iterator[Holding]:
@@ -117,7 +130,7 @@ def _gradients_1(ctx: Context) -> Iterator[Holding]:
     whole = bool(c.adapters) and not adapters_apart(ctx)  # frozen weights share a flat parameter with trainable ones
 
     def flat(unit: Unit) -> int:
-        return unit.elements - (unit.quantised if not whole else 0) if whole else unit.trained
+        return unit.elements if whole and unit.adapters else unit.trained
 
     def own(unit: Unit) -> int:
         return split(flat(unit), n) * ctx.gradient + (0 if whole else split(unit.adapters, n) * ctx.adapter)
@@ -126,25 +139,28 @@ def _gradients_1(ctx: Context) -> Iterator[Holding]:
     every = sum(u.layers * own(u) for u in c.units)
     moments = ctx.trains
     values = {"elements": sum(u.layers * flat(u) for u in c.units) + (0 if whole else c.adapters), "bytes_each": ctx.gradient, "ranks": n}
-    kept = ctx.accumulation > 1
-    if ctx.job.parallel.sync_each_microbatch is False and kept:
+    formula = "elements x bytes_each / ranks"
+    if unsynced(ctx):
         total = sum(u.layers * (flat(u) * each + (0 if whole else u.adapters * ctx.adapter)) for u in c.units)
         yield Holding(
             "gradients", "whole gradients kept over micro batches", total, moments - {at.STEP}, "elements x bytes_each",
             {"elements": values["elements"], "bytes_each": each}, f"{FSDP1} _post_backward_hook: under no_sync gradients stay unsharded", need="avoidable",
         )  # fmt: skip
-        yield Holding("gradients", "gradient shards", every, moments & {at.STEP}, "elements x bytes_each / ranks", values, FSDP1, layout="sharded")
-        return
-    settled = {at.BACKWARD_FIRST, at.BACKWARD_ROOT, at.STEP} if not kept else set(moments)
-    yield Holding(
-        "gradients", "gradient shards", every - (0 if kept else own(root)), moments & (settled - {at.BACKWARD_ROOT, at.STEP} if not kept else settled),
-        "elements x bytes_each / ranks", values, f"{FSDP1} _reduce_grad", layout="sharded",
-    )  # fmt: skip
-    if not kept:
+        yield Holding("gradients", "gradient shards", every, moments & {at.STEP}, formula, values, FSDP1, layout="sharded")
+    elif ctx.accumulation > 1:
+        yield Holding("gradients", "gradient shards", every, moments, formula, values, f"{FSDP1} _reduce_grad", layout="sharded")
+    else:
         yield Holding(
-            "gradients", "gradient shards", every, moments & {at.BACKWARD_ROOT, at.STEP}, "elements x bytes_each / ranks", values,
-            f"{FSDP1} _reduce_grad", layout="sharded",
-        )  # fmt: skip
+            "gradients",
+            "gradient shards of the blocks",
+            every - own(root),
+            moments & {at.BACKWARD_FIRST},
+            formula,
+            values,
+            f"{FSDP1} _reduce_grad",
+            layout="sharded",
+        )
+        yield Holding("gradients", "gradient shards", every, moments & {at.BACKWARD_ROOT, at.STEP}, formula, values, f"{FSDP1} _reduce_grad", layout="sharded")
     if flat(block):
         yield Holding(
             "gradients", "unsharded gradient of a block", flat(block) * each, moments & {at.BACKWARD_LAST, at.BACKWARD_FIRST}, "block_elements x bytes_each",
@@ -214,8 +230,14 @@ def _gradients_2(ctx: Context) -> Iterator[Holding]:
     moments = ctx.trains
     every = sum(u.layers * own(u) for u in c.units)
     values = {"elements": c.learned, "bytes_each": ctx.gradient, "ranks": n}
-    kept = ctx.accumulation > 1
-    if kept:
+    if unsynced(ctx):
+        wide = max(ctx.reduce, each)
+        yield Holding(
+            "gradients", "whole gradients kept over micro batches", c.learned * wide, moments - {at.STEP}, "elements x bytes_each",
+            {"elements": c.learned, "bytes_each": wide}, f"{FSDP2} to_accumulated_grad_if_needed: unsharded, in the reduction's dtype", need="avoidable",
+        )  # fmt: skip
+        yield Holding("gradients", "gradient shards", every, moments & {at.STEP}, "elements x bytes_each / ranks", values, FSDP2, layout="sharded")
+    elif ctx.accumulation > 1:
         yield Holding("gradients", "gradient shards", every, moments, "elements x bytes_each / ranks", values, FSDP2, layout="sharded")
     else:
         yield Holding("gradients", "gradient shards", every, moments & {at.STEP}, "elements x bytes_each / ranks", values, FSDP2, layout="sharded")
@@ -230,7 +252,7 @@ def _gradients_2(ctx: Context) -> Iterator[Holding]:
         "gradients", "unsharded gradient of a block", size, moments & {at.BACKWARD_LAST, at.BACKWARD_FIRST}, "block_elements x bytes_each",
         {"block_elements": block.trained + block.adapters, "bytes_each": each}, FSDP2, layout="gathered",
     )  # fmt: skip
-    if ctx.layers > 1:
+    if ctx.layers > 1 and not unsynced(ctx):
         yield Holding(
             "communication", "reduce-scatter input of the block before", wide, moments & {at.BACKWARD_LAST, at.BACKWARD_FIRST}, "block_elements x reduce_bytes",
             {"block_elements": block.trained + block.adapters, "reduce_bytes": ctx.reduce},
