@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from advisor.cli import UserError
@@ -30,18 +31,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Read, diagnose, print; the exit code is the verdict's."""
-    from advisor.diagnosis import diagnose
-    from advisor.reading import Reading, read
+    from advisor.diagnosis import diagnose_reading
+    from advisor.reading import read
     from advisor.stating import StatingError, state
 
     stated = common.overrides(args)
     reading = read(items(args.files))
     if stated:
         try:
-            reading = Reading(*state(reading.job, reading.evidence, stated, "command line"))
+            job, evidence = state(reading.job, reading.evidence, stated, "command line")
+            reading = replace(reading, job=job, evidence=evidence, state="read")
         except StatingError as error:
             raise UserError(str(error)) from None
-    report = diagnose(reading)
+    report = diagnose_reading(reading)
     if args.json:
         from advisor.render import json
 

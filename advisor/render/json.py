@@ -99,17 +99,11 @@ def _card(run: Run) -> str | None:
 
 
 def _seconds(run: Run) -> dict[str, float] | None:
-    """The step time where the speed model can give one; ``None`` is: not known."""
-    try:
-        from advisor.speed import step_time
-    except ImportError:
-        return None
-    found: Any = step_time(run)
-    if found is None:
-        return None
-    if hasattr(found, "expected"):
-        return {"low": found.low, "expected": found.expected, "high": found.high}
-    return {"low": float(found), "expected": float(found), "high": float(found)}
+    """The time of a step; ``None`` where the card is not known, so that only ratios would mean something."""
+    from advisor.speed import step_time
+
+    found = step_time(run)
+    return None if found.relative else {"low": found.low, "expected": found.expected, "high": found.high}
 
 
 def _question(report: Report) -> dict[str, Any] | None:

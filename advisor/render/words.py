@@ -138,3 +138,23 @@ def value(shown: object) -> str:
     if isinstance(shown, int):
         return f"{shown:,}"
     return str(shown)
+
+
+@cache
+def _fields() -> Mapping[str, Mapping[str, str]]:
+    from advisor import knowledge
+
+    loaded: Mapping[str, Mapping[str, str]] = knowledge.load_yaml("fields.yaml")
+    return loaded
+
+
+def field(path: str) -> str:
+    """A job field as a person says it: ``Micro batch`` for ``batch.micro_batch``."""
+    known = _fields().get(path)
+    return known["label"] if known else path.replace("_", " ").replace(".", ": ").capitalize()
+
+
+def field_help(path: str) -> str:
+    """What a field is, in one sentence, with the name by which the job file knows it."""
+    known = _fields().get(path)
+    return f"{known['help']} In a job file: {path}." if known else f"In a job file: {path}."

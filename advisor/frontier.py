@@ -1,0 +1,89 @@
+"""Where a run stops fitting: over batch and sequence, and over cards. Walks the boundary instead of estimating every point.
+
+Memory never falls when a batch or a sequence grows, so for rising sequence lengths the largest fitting batch only falls: the
+boundary of an m x n map is found with m + n estimates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from advisor import cards
+from advisor.arithmetic import CannotEstimate, estimate
+from advisor.job import JobError
+from advisor.report import Verdict
+from advisor.run import Run
+from advisor.verdict import judge
+
+MICRO_BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+SEQUENCES = (
+    128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 5120, 6144, 8192, 10240, 12288, 16384, 20480, 24576, 32768, 49152,
+    65536, 81920, 98304, 131072,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class OnCard:
+    """One card of the catalogue and the verdict of the run on it, bytes of what the device shows."""
+
+    card: cards.Card
+    verdict: Verdict
+    used_bytes: int
+    high_bytes: int
+    usable_bytes: int
+
+
+def batch_map(run: Run, micro_batches: Sequence[int] = MICRO_BATCHES, sequences: Sequence[int] = SEQUENCES) -> dict[tuple[int, int], Verdict]:
+    """``(micro_batch, seq_len)`` to fits, tight or ooms; empty where the run cannot be judged (card or model not known)."""
+    if run.usable is None:
+        return {}
+    known: dict[tuple[int, int], Verdict] = {}
+    for wanted in ("fits", "tight"):
+        allowed = ("fits",) if wanted == "fits" else ("fits", "tight")
+        rows = len(micro_batches)
+        for seq in sequences:
+            while rows and _at(run, micro_batches[rows - 1], seq, known) not in allowed:
+                rows -= 1
+            for index, micro in enumerate(micro_batches):
+                if index < rows:
+                    known.setdefault((micro, seq), "fits" if wanted == "fits" else "tight")
+    for seq in sequences:
+        for micro in micro_batches:
+            known.setdefault((micro, seq), "ooms")
+    return known if "incomplete" not in known.values() else {}
+
+
+def _at(run: Run, micro: int, seq: int, known: dict[tuple[int, int], Verdict]) -> Verdict:
+    found = known.get((micro, seq))
+    if found is None:
+        changed = run.but(batch={"micro_batch": micro, "seq_len": seq})
+        found = known[micro, seq] = judge(changed, estimate(changed))[0]
+    return found
+
+
+def largest_batches(found: dict[tuple[int, int], Verdict]) -> list[tuple[int, int | None]]:
+    """For each sequence length the largest micro batch that fits, ``None`` where none does."""
+    best: dict[int, int | None] = {}
+    for (micro, seq), verdict in found.items():
+        before = best.setdefault(seq, None)
+        if verdict == "fits" and (before is None or micro > before):
+            best[seq] = micro
+    return sorted(best.items())
+
+
+def on_cards(run: Run) -> list[OnCard]:
+    """The run on every card of the catalogue, smallest card first."""
+    out = []
+    for card in cards.catalogue().values():
+        try:
+            changed = run.but(hardware={"gpu": card.id})
+            ledger = estimate(changed)
+        except (JobError, CannotEstimate):
+            continue
+        usable = changed.usable
+        if usable is None:
+            continue
+        used = ledger.totals()["device_used"]
+        out.append(OnCard(card, judge(changed, ledger)[0], used.expected, used.high, usable[0]))
+    return sorted(out, key=lambda c: (c.usable_bytes, c.card.name))

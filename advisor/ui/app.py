@@ -1,0 +1,42 @@
+"""The entry of the pages: ``advisor ui`` or ``streamlit run`` this file."""
+
+import streamlit as st
+
+from advisor.knowledge import folder
+
+PAGES = folder("pages")
+
+st.set_page_config(page_title="Training memory advisor", page_icon=":material/memory:", layout="wide")
+st.navigation(
+    [
+        st.Page(
+            PAGES / "diagnose.py",
+            title="Diagnose",
+            icon=":material/troubleshoot:",
+            default=True,
+            help="Paste what you have of a failed run; get the cause and the fix.",
+        ),
+        st.Page(
+            PAGES / "explore.py",
+            title="Explore",
+            icon=":material/tune:",
+            url_path="explore",
+            help="Move the settings of a run and see what each part of memory does.",
+        ),
+        st.Page(
+            PAGES / "accuracy.py",
+            title="Accuracy",
+            icon=":material/target:",
+            url_path="accuracy",
+            help="Estimates beside published measurements, the worst first.",
+        ),
+        st.Page(
+            PAGES / "library.py",
+            title="Library",
+            icon=":material/menu_book:",
+            url_path="library",
+            help="Causes, techniques, cards and models, each with its source.",
+        ),
+    ],
+    position="top",
+).run()

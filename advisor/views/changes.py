@@ -1,0 +1,164 @@
+"""The plan and other single changes, each with its price; those that are ticked are re-estimated together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from advisor.ledger import Ledger
+from advisor.render import words
+from advisor.render.terminal import cost
+from advisor.report import Report, Step
+from advisor.run import Run
+from advisor.units import show
+from advisor.views.causes import has_page, library_link
+from advisor.views.words import plain
+
+
+@dataclass(frozen=True)
+class Together:
+    """Several changes applied one after the other: the run, its ledger, the ratio of step times, and what could not be applied."""
+
+    run: Run
+    ledger: Ledger
+    step_time_ratio: float | None
+    refused: tuple[tuple[str, str], ...]
+
+
+def apply_together(run: Run, techniques: Sequence[str]) -> Together | None:
+    """The run with all of the techniques, in the order given; ``None`` where it cannot be estimated."""
+    from advisor.arithmetic import CannotEstimate, estimate
+    from advisor.job import JobError
+    from advisor.techniques import NotApplicable, all_techniques
+
+    changed, refused, known = run, [], all_techniques()
+    for name in techniques:
+        if name not in known or not known[name].estimated:
+            continue
+        try:
+            result = known[name].apply(changed)
+        except JobError as error:
+            result = NotApplicable(str(error))
+        if isinstance(result, NotApplicable):
+            refused.append((name, result.reason))
+        else:
+            changed = result
+    try:
+        ledger = estimate(changed)
+    except CannotEstimate:
+        return None
+    return Together(changed, ledger, _ratio(run, changed), tuple(refused))
+
+
+def _ratio(before: Run, after: Run) -> float | None:
+    """Time of the same number of tokens, after over before: a smaller batch takes more steps."""
+    from advisor.speed import step_time
+
+    first = step_time(before).seconds_per_token
+    return step_time(after).seconds_per_token / first if first else None
+
+
+def show_changes(report: Report) -> None:
+    """Summary, the plan's steps (ticked), the alternatives (not ticked), and what the ticked ones come to."""
+    plan = report.plan
+    if not plan.steps and not plan.alternatives and not plan.summary:
+        return
+    st.subheader("What to change, first things first")
+    if plan.summary:
+        st.markdown(plain(plan.summary))
+    ticked: list[str] = []
+    for number, step in enumerate(plan.steps, 1):
+        if _step(step, f"{number}. ", True):
+            ticked.append(step.technique)
+    others = [s for s in plan.alternatives if s.technique not in {p.technique for p in plan.steps}]
+    if others:
+        with st.expander(f"Other changes that would help ({len(others)})", icon=":material/add:"):
+            st.caption("Each figure is this change alone. Tick several to see what they come to together.")
+            for step in others:
+                if _step(step, "", False):
+                    ticked.append(step.technique)
+    if plan.irreducible:
+        st.markdown(plain(plan.irreducible))
+    if report.run is not None and report.ledger is not None and (plan.steps or others):
+        _sum(report, ticked)
+    if plan.runner_up:
+        st.caption("The next best plan: " + ", then ".join(plain(s.title) for s in plan.runner_up))
+
+
+def _step(step: Step, prefix: str, ticked: bool) -> bool:
+    with st.container(border=True):
+        chosen = st.checkbox(f"**{prefix}{plain(step.title)}**", value=ticked, key=f"tick:{step.technique}", help=_tier(step), disabled=not step.estimated)
+        if not step.estimated:
+            st.markdown(":gray-badge[an action: no estimate]")
+        st.markdown(_price(step))
+        if step.why:
+            st.caption(plain(step.why))
+        for framework, lines in step.settings.items():
+            st.caption(f"In your {plain(framework)} settings")
+            st.code("\n".join(lines), language=_language(lines), wrap_lines=True)
+        if has_page("techniques", step.technique):
+            library_link("techniques", step.technique, "What it does, what can go wrong, how to see that it worked")
+    return bool(chosen) and step.estimated
+
+
+def _tier(step: Step) -> str:
+    return f"Kind of change: {words.TIERS.get(step.tier, step.tier).lower()}. Untick it to see the sum without it."
+
+
+def _price(step: Step) -> str:
+    facts = []
+    if step.before_bytes is not None and step.after_bytes is not None:
+        saved = step.before_bytes - step.after_bytes
+        facts.append(f"{show(step.before_bytes)} → **{show(step.after_bytes)}** ({'saves' if saved >= 0 else 'adds'} {show(abs(saved))})")
+    if step.step_time_ratio is not None:
+        facts.append(cost(step.step_time_ratio))
+    facts.append("same results up to rounding" if step.exact else "results change slightly")
+    if step.alters_learning:
+        facts.append("what is learned may change")
+    if step.fits_after:
+        facts.append(":material/check: fits from here on")
+    return " · ".join(facts)
+
+
+def _language(lines: Sequence[str]) -> str | None:
+    text = "\n".join(lines).lstrip()
+    if text.startswith(("{", '"')):
+        return "json"
+    return "yaml" if ": " in text and "=" not in text.split(":", 1)[0] else "python"
+
+
+def _sum(report: Report, ticked: Sequence[str]) -> None:
+    assert report.run is not None and report.ledger is not None
+    together = apply_together(report.run, ticked)
+    if together is None:
+        return
+    before, after = report.ledger.totals()["device_used"].expected, together.ledger.totals()["device_used"]
+    usable = together.run.usable[0] if together.run.usable else report.capacity_bytes
+    with st.container(border=True):
+        said = f"With {len(ticked)} ticked: {show(before)} → **{show(after.expected)}**" if ticked else f"Nothing ticked: **{show(before)}**"
+        if usable is not None:
+            room = usable - after.expected
+            fit = "fits" if after.high <= usable else "expected to fit, without margin" if room >= 0 else "does not fit"
+            icon = ":material/check_circle:" if after.high <= usable else ":material/warning:" if room >= 0 else ":material/error:"
+            said += f" of {show(usable)} usable. {icon} {fit.capitalize()}, {show(abs(room))} {'left' if room >= 0 else 'over'}"
+        if ticked and together.step_time_ratio is not None:
+            said += f"; {cost(together.step_time_ratio)}"
+        st.markdown(f"{said}.")
+        for name, why in together.refused:
+            st.caption(f"{words.title('techniques', name)} does not go with the others: {plain(why)}")
+        _all_lines(report, together.run, len(ticked))
+
+
+def _all_lines(report: Report, run: Run, count: int) -> None:
+    if count < 2 or report.run is None:
+        return
+    from advisor.frameworks.settings import settings
+
+    found = settings(report.run.job, run.job, report.run.job.framework.name)
+    if found:
+        with st.expander("All ticked changes as lines to copy", icon=":material/content_copy:"):
+            for framework, lines in found.items():
+                st.caption(plain(framework))
+                st.code("\n".join(lines), language=_language(lines), wrap_lines=True)

@@ -1,0 +1,94 @@
+"""What was understood and from which line, what is assumed (and can be corrected), and what was not understood."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from advisor.evidence import Fact
+from advisor.render import words
+from advisor.report import Question, Report
+from advisor.units import show
+from advisor.views.field_widget import ask, kind
+from advisor.views.words import plain, table
+
+CHIPS_SHOWN = 12
+SIZES = (
+    ("requested_bytes", "Asked for"),
+    ("allocated_bytes", "Allocated by PyTorch"),
+    ("reserved_unallocated_bytes", "Reserved, not in use"),
+    ("free_bytes", "Free on the card"),
+    ("capacity_bytes", "The card's total"),
+)
+
+
+def understood(report: Report) -> None:
+    """Facts with the place they were read at, and the counters of the error."""
+    failure = report.evidence.failure
+    count = len(report.read) + (1 if failure else 0)
+    with st.expander(f"What was understood ({count})", icon=":material/fact_check:"):
+        if failure is not None:
+            figures = [(label, show(size)) for name, label in SIZES if (size := getattr(failure, name)) is not None]
+            rank = f", rank {failure.rank}" if failure.rank is not None else ""
+            st.markdown(f"The error ({plain(failure.where)}{rank}):")
+            if figures:
+                st.markdown(table(("Counter", "Size"), figures, right=(1,)))
+        if report.read:
+            st.markdown(table(("Setting", "Value", "Read at"), [_row(f) for f in report.read]))
+        for conflict in report.conflicts:
+            st.markdown(
+                f":material/warning: Two texts differ about {words.field(conflict.field).lower()}: {plain(words.value(conflict.kept.value))} "
+                f"({plain(conflict.kept.where or '')}) is used, {plain(words.value(conflict.other.value))} ({plain(conflict.other.where or '')}) is not."
+            )
+        if not count:
+            st.markdown("Nothing that names a setting or a counter.")
+    if report.not_understood:
+        with st.expander(f"Not understood ({len(report.not_understood)})", icon=":material/help:"):
+            rows = [(plain(n.where), plain(n.text[:200]), plain(n.why)) for n in report.not_understood[:60]]
+            st.markdown(table(("Where", "Text", "Why"), rows))
+
+
+def _row(fact: Fact) -> tuple[str, str, str]:
+    return plain(words.field(fact.field)), plain(words.value(fact.value)), plain(fact.where or words.FACT_KINDS[fact.kind])
+
+
+def assumed(report: Report, changed: Callable[[str, str], None]) -> None:
+    """Each assumption as a chip that opens: why, and a widget that states the true value."""
+    facts = [f for f in report.assumed if kind(f.field) != "text"] + [
+        f for f in report.assumed if kind(f.field) == "text" and not isinstance(f.value, (dict, list, tuple))
+    ]
+    if not facts:
+        return
+    st.subheader("What was assumed")
+    st.caption("Open what is wrong and put it right: the report is made again with it.")
+    with st.container(horizontal=True):
+        for fact in facts[:CHIPS_SHOWN]:
+            _chip(fact, changed)
+    if len(facts) > CHIPS_SHOWN:
+        with st.expander(f"{len(facts) - CHIPS_SHOWN} more"), st.container(horizontal=True):
+            for fact in facts[CHIPS_SHOWN:]:
+                _chip(fact, changed)
+
+
+def _chip(fact: Fact, changed: Callable[[str, str], None]) -> None:
+    with st.popover(f"{words.field(fact.field)}: {plain(words.value(fact.value))}", width="content"):
+        why = fact.why or (f"the default of {fact.where}" if fact.kind == "default" and fact.where else fact.where) or "no text says so"
+        st.caption(f"{words.FACT_KINDS[fact.kind].capitalize()}: {plain(why)}")
+        ask(fact.field, fact.value, f"fact:{fact.field}", changed)
+
+
+def question(report: Report, changed: Callable[[str, str], None]) -> None:
+    """The one unknown that moves the verdict most; "I don't know" is always an answer."""
+    asked: Question | None = report.next_question
+    if asked is None:
+        return
+    with st.container(border=True):
+        moves = f" It moves the estimate by {show(asked.moves_bytes)}." if asked.moves_bytes else ""
+        st.markdown(f":material/contact_support: **What would help most to know:** {plain(asked.text)}{moves}")
+        options = list(asked.options)
+        if kind(asked.field) in ("count", "number") and not options:
+            ask(asked.field, None, f"ask:{asked.field}", changed)
+            st.caption("Leave it empty if you don't know.")
+        else:
+            ask(asked.field, None, f"ask:{asked.field}", changed, options=options or None, unknown=True)

@@ -1,0 +1,105 @@
+"""A widget for a job field, made from the field's own type: choices as a list, numbers within their bounds, yes or no."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import streamlit as st
+from pydantic import BaseModel
+
+from advisor.job import Job
+from advisor.render import words
+
+NOT_KNOWN = "I don't know"
+
+
+@cache
+def choices(path: str) -> tuple[str, ...]:
+    """The values of a field that has a closed list of them; else nothing."""
+    return tuple(str(v) for a in _annotations(path) if get_origin(a) is Literal for v in get_args(a))
+
+
+@cache
+def kind(path: str) -> str:
+    """``choice``, ``flag``, ``count``, ``number``, ``text``."""
+    found = _annotations(path)
+    if any(get_origin(a) is Literal for a in found):
+        return "choice"
+    for type_, name in ((bool, "flag"), (int, "count"), (float, "number")):
+        if type_ in found:
+            return name
+    return "text"
+
+
+def _annotations(path: str) -> tuple[Any, ...]:
+    model: type[BaseModel] = Job
+    *sections, leaf = path.split(".")
+    for section in sections:
+        inner = [a for a in _open(model.model_fields[section].annotation) if isinstance(a, type) and issubclass(a, BaseModel)]
+        model = inner[0]
+    return _open(model.model_fields[leaf].annotation)
+
+
+def _open(annotation: Any) -> tuple[Any, ...]:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _open(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return tuple(a for part in get_args(annotation) for a in _open(part))
+    return (annotation,)
+
+
+def ask(
+    path: str,
+    value: Any,
+    key: str,
+    changed: Callable[[str, str], None],
+    *,
+    options: Sequence[Any] | None = None,
+    unknown: bool = False,
+    formatted: Callable[[Any], str] | None = None,
+) -> None:
+    """Show the field with its present value; ``changed(path, key)`` is called when the reader moves it.
+
+    ``options`` narrows a field to some values (the present one is added); ``unknown`` adds "I don't know"; ``formatted``
+    writes an option for people.
+    """
+    name, help_, shown = words.field(path), words.field_help(path), formatted or _shown
+    if options is not None:
+        listed = list(options) if value is None or value in options else sorted({*options, value}, key=_order)
+    elif kind(path) == "choice":
+        listed = list(choices(path))
+    elif kind(path) == "flag":
+        listed = [True, False]
+    else:
+        listed = []
+    call: dict[str, Any] = {"key": key, "help": help_, "on_change": changed, "args": (path, key)}
+    if listed:
+        if unknown:
+            listed = [*listed, NOT_KNOWN]
+        st.session_state[key] = value if value in listed else NOT_KNOWN if unknown else listed[0]
+        if len(listed) <= 4:
+            st.segmented_control(name, listed, format_func=shown, required=True, **call)
+        elif all(isinstance(v, int) for v in listed):
+            st.select_slider(name, listed, format_func=shown, **call)
+        else:
+            st.selectbox(name, listed, format_func=shown, **call)
+    elif kind(path) in ("count", "number"):
+        whole = kind(path) == "count"
+        st.session_state[key] = None if value is None else int(value) if whole else float(value)
+        bounds: dict[str, Any] = {"min_value": 1, "step": 1} if whole else {"min_value": 0.0, "step": 0.05}
+        st.number_input(name, placeholder="not known", **bounds, **call)
+    else:
+        st.session_state[key] = "" if value is None else words.value(value)
+        st.text_input(name, placeholder="not known", **call)
+
+
+def _order(value: Any) -> tuple[bool, Any]:
+    return (isinstance(value, str), value)
+
+
+def _shown(value: Any) -> str:
+    return words.value(value)

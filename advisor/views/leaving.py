@@ -1,0 +1,56 @@
+"""What a reader leaves with: the link, Markdown for an issue, lines for a chat, one HTML page, JSON."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import streamlit as st
+
+from advisor.render import chat, html, json, markdown
+from advisor.report import Report
+from advisor.share import Link
+from advisor.views.words import plain
+
+
+def show_leaving(report: Report, shared: Link) -> None:
+    """Link and downloads, all from the same report."""
+    st.subheader("Take it with you")
+    with st.container(horizontal=True):
+        st.download_button(
+            "Markdown",
+            lambda: markdown.report(report),
+            "diagnosis.md",
+            "text/markdown",
+            on_click="ignore",
+            icon=":material/description:",
+            help="For an issue or a wiki",
+        )
+        st.download_button(
+            "HTML", lambda: html.report(report), "diagnosis.html", "text/html", on_click="ignore", icon=":material/web:", help="One page that opens offline"
+        )
+        st.download_button(
+            "JSON",
+            lambda: json.text(json.of_report(report)),
+            "diagnosis.json",
+            "application/json",
+            on_click="ignore",
+            icon=":material/data_object:",
+            help="Everything, for programs",
+        )
+        with st.popover("Link", icon=":material/link:"):
+            _link(shared)
+        with st.popover("Lines for a chat", icon=":material/chat:"):
+            st.code(chat.report(report), language=None, wrap_lines=True)
+
+
+def _link(shared: Link) -> None:
+    if not shared.fits:
+        st.markdown("This run has more settings than a link can carry safely. Take the JSON instead.")
+        return
+    address = urlsplit(st.context.url or "http://localhost:8501/")
+    st.code(f"{address.scheme}://{address.netloc}{address.path}?{shared.query}", language=None, wrap_lines=True)
+    st.caption("Holds the settings and the error's counters, never its text. Whoever opens it gets the same diagnosis, computed again.")
+    if address.hostname in ("localhost", "127.0.0.1", "::1"):
+        st.caption(":material/warning: This address is only on your computer: nobody else can open it.")
+    for text in shared.left_out:
+        st.caption(f"Left out: {plain(text)}")

@@ -1,0 +1,20 @@
+"""Text of others on a page: what a log or a config says must not be read as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from advisor.render.markdown import escape
+
+
+def plain(text: object) -> str:
+    """Text that Streamlit's Markdown shows as it is."""
+    return escape(str(text)).replace("$", "\\$").replace("~", "\\~")
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
+    """A Markdown table; the columns in ``right`` hold numbers. Cells come escaped."""
+    numbers = set(right)
+    lines = ["| " + " | ".join(heads) + " |", "| " + " | ".join("---:" if i in numbers else "---" for i in range(len(heads))) + " |"]
+    lines += ["| " + " | ".join(cell.replace("\n", " ") for cell in row) + " |" for row in rows]
+    return "\n".join(lines)

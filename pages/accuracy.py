@@ -1,0 +1,124 @@
+"""Accuracy: the estimates beside published measurements, case by case, the worst first."""
+
+import streamlit as st
+
+from advisor import knowledge
+from advisor.accuracy import score
+from advisor.views.words import plain, table
+
+METRICS = {
+    "max_allocated": "allocated by PyTorch",
+    "max_reserved": "reserved by PyTorch",
+    "max_active": "active in PyTorch",
+    "nvidia-smi": "shown by nvidia-smi",
+}
+SHOWN = 60
+
+
+@st.cache_data(show_spinner="Estimating every measured run", max_entries=1)
+def scored() -> dict:
+    return score(sorted(knowledge.path("measurements").glob("*.yaml")))
+
+
+def percent(value: float | None) -> str:
+    return "not known" if value is None else f"{value:.1f} %"
+
+
+st.title("Accuracy")
+st.markdown("Every published measurement that we found, and what the estimate says of the same run. Nothing is left out: the worst stand first.")
+found = scored()
+total = found["n"] + len(found["skipped"])
+with st.grid(4, min_column_width=170):
+    st.metric(
+        "Estimated",
+        f"{found['n']} of {total}",
+        border=True,
+        height="stretch",
+        help="Measured runs that the estimator could judge; the others are listed below with a reason.",
+    )
+    st.metric(
+        "Median error", percent(found["median_ape"]), border=True, height="stretch", help="Half of the estimates are nearer to the measurement than this."
+    )
+    st.metric("Nine in ten within", percent(found["p90_ape"]), border=True, height="stretch")
+    inside = found["inside_interval"]
+    st.metric(
+        "Inside the range",
+        "not known" if inside is None else f"{inside:.0%}",
+        border=True,
+        height="stretch",
+        help="Measurements that lie between the low and the high end of the estimate.",
+    )
+
+cases = [c for c in found["cases"] if c["measured_gib"] is not None]
+if cases:
+    st.subheader("Predicted against measured")
+    top = max(max(c["measured_gib"], c["predicted_gib"]) for c in cases)
+    axis = {"type": "quantitative", "scale": {"type": "log", "nice": False}}
+    low = min(min(c["measured_gib"], c["predicted_gib"]) for c in cases) * 0.9
+    rows = [
+        {
+            "measured": c["measured_gib"],
+            "predicted": max(c["predicted_gib"], low),
+            "id": c["id"],
+            "error": percent(c["ape"]),
+            "metric": METRICS.get(c["metric"], c["metric"]),
+        }
+        for c in cases
+    ]
+    st.vega_lite_chart(
+        {
+            "layer": [
+                {
+                    "data": {"values": [{"v": low}, {"v": top * 1.1}]},
+                    "mark": {"type": "line", "strokeDash": [6, 4], "color": "#8C8C8C"},
+                    "encoding": {"x": {"field": "v", **axis}, "y": {"field": "v", **axis}},
+                },
+                {
+                    "data": {"values": rows},
+                    "mark": {"type": "point", "size": 60, "filled": True, "opacity": 0.7},
+                    "encoding": {
+                        "x": {"field": "measured", "title": "Measured (GiB)", **axis},
+                        "y": {"field": "predicted", "title": "Estimated (GiB)", **axis},
+                        "color": {
+                            "field": "metric",
+                            "type": "nominal",
+                            "title": None,
+                            "legend": {"orient": "bottom"},
+                            "scale": {"range": ["#0072B2", "#E69F00", "#009E73", "#CC79A7"]},
+                        },
+                        "shape": {"field": "metric", "type": "nominal"},
+                        "tooltip": [{"field": "id"}, {"field": "measured"}, {"field": "predicted"}, {"field": "error"}],
+                    },
+                },
+            ],
+            "height": 380,
+        },
+        alt=f"{len(cases)} runs; the dashed line is where estimate and measurement agree. Median error {percent(found['median_ape'])}.",
+        width="stretch",
+    )
+    only = st.text_input("Look for a run, a framework or a source", key="accuracy-only", placeholder="torchtune", help="Part of a case's id, source or metric.")
+    listed = sorted((c for c in cases if only.lower() in f"{c['id']} {c['source']} {c['metric']}".lower()), key=lambda c: -(c["ape"] or 0))
+    st.subheader("Worst first")
+    st.markdown(
+        table(
+            ("Run", "What was read", "Measured", "Estimated", "Range", "Error", "Source"),
+            [
+                (
+                    plain(c["id"]),
+                    METRICS.get(c["metric"], c["metric"]),
+                    f"{c['measured_gib']:.1f} GiB",
+                    f"{c['predicted_gib']:.1f} GiB",
+                    f"{c['low_gib']:.1f} to {c['high_gib']:.1f}",
+                    percent(c["ape"]),
+                    plain(c["source"]),
+                )
+                for c in listed[:SHOWN]
+            ],
+            right=(2, 3, 4, 5),
+        )
+    )
+    if len(listed) > SHOWN:
+        st.caption(f"{len(listed) - SHOWN} more, with smaller errors; `advisor accuracy --json` lists them all.")
+if found["skipped"]:
+    with st.expander(f"Not estimated ({len(found['skipped'])})", icon=":material/help:"):
+        st.markdown(table(("Run", "Why"), [(plain(s["id"]), plain(s["why"])) for s in found["skipped"]]))

@@ -1,0 +1,131 @@
+"""Diagnose: paste what there is of a failed run; the verdict, the causes, the plan, and a link that brings it back."""
+
+import streamlit as st
+
+from advisor import knowledge
+from advisor.diagnosis import diagnose_reading
+from advisor.evidence import Evidence
+from advisor.job import Job
+from advisor.reading import Reading, read
+from advisor.share import link, open_link, parameters
+from advisor.stating import StatingError, state, validated
+from advisor.views.address import arrived, write
+from advisor.views.causes import show_causes, show_others
+from advisor.views.changes import show_changes
+from advisor.views.facts import assumed, question, understood
+from advisor.views.field_widget import NOT_KNOWN
+from advisor.views.leaving import show_leaving
+from advisor.views.ledger_chart import show_ledger
+from advisor.views.parts import open_part
+from advisor.views.verdict import banner, figures
+from advisor.views.words import plain
+
+MAX_UPLOAD = 64 * 1024 * 1024
+HELD = st.session_state  # reading: what was read; report: the answer to it; address: the link written last; dropped: what a link lost
+
+
+@st.cache_data(show_spinner=False, max_entries=1)
+def samples() -> dict[str, dict]:
+    return {file.stem: knowledge.load_yaml("samples", file.name) for file in sorted(knowledge.path("samples").glob("*.yaml"))}
+
+
+def answer(reading: Reading) -> None:
+    """Diagnose and put the link in the address bar."""
+    for key in [k for k in HELD if str(k).startswith("tick:")]:
+        del HELD[key]
+    HELD.reading, HELD.report = reading, diagnose_reading(reading)
+    HELD.address = parameters(reading.job, reading.evidence) if link(reading.job, reading.evidence).fits else {}
+
+
+def stated(path: str, key: str) -> None:
+    """The reader put a value right."""
+    value = HELD[key]
+    if value in (None, "", NOT_KNOWN):
+        return
+    try:
+        answer(Reading(*state(HELD.reading.job, HELD.reading.evidence, {path: validated(path, value)}, "this page")))
+    except StatingError as error:
+        HELD.complaint = str(error)
+
+
+def take_sample(name: str) -> None:
+    HELD.pasted = "\n\n".join(samples()[name]["files"].values())
+    HELD.dropped = ()
+    answer(read([(file, text) for file, text in samples()[name]["files"].items()]))
+
+
+def take_pasted() -> None:
+    found = [("pasted text", HELD.pasted)] if HELD.pasted.strip() else []
+    found += [(file.name, file.getvalue()[:MAX_UPLOAD]) for file in HELD.get("files") or []]
+    HELD.dropped = ()
+    if found:
+        answer(read(found))
+    else:
+        HELD.complaint = "Paste something or drop a file first; or try one of the samples."
+
+
+def start_again() -> None:
+    for key in ("reading", "report", "dropped", "pasted"):
+        HELD.pop(key, None)
+    HELD.address = {}
+
+
+if here := arrived("diagnose"):
+    opened = open_link(here)
+    HELD.dropped = opened.dropped
+    if opened.job != Job() or opened.evidence != Evidence():
+        answer(Reading(opened.job, opened.evidence))
+if "address" in HELD:
+    write("diagnose", HELD.address)
+
+st.title("Why did the run die?" if "report" not in HELD else "Diagnosis")
+
+with st.container() if "report" not in HELD else st.expander("What you pasted", icon=":material/edit_note:"):
+    st.text_area(
+        "Paste the error, the log, the config, the command, or all of them",
+        key="pasted",
+        height=180,
+        placeholder="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.79 GiB. GPU 0 has a total capacity of ...",
+        help="Anything helps: error texts, logs of many ranks, Python snippets, YAML and JSON configs of trainers, nvidia-smi output. Nothing is executed.",
+    )
+    st.file_uploader("Or drop files: logs, configs, scripts, archives", accept_multiple_files=True, key="files", max_upload_size=64)
+    with st.container(horizontal=True):
+        st.button("Diagnose", type="primary", icon=":material/troubleshoot:", on_click=take_pasted)
+        if "report" in HELD:
+            st.button("Start again", icon=":material/restart_alt:", on_click=start_again)
+    st.caption(
+        ":material/lock: What you paste stays in this session and is not stored. Secrets, user names, hosts and home paths are masked as it comes in; "
+        "the link in the address bar holds settings and counters, never text."
+    )
+if complaint := HELD.pop("complaint", None):
+    st.warning(plain(complaint), icon=":material/info:")
+for text in HELD.get("dropped") or ():
+    st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
+
+if "report" not in HELD:
+    st.subheader("Or look at a real one")
+    with st.grid(3, min_column_width=240):
+        for name, sample in samples().items():
+            with st.container(border=True):
+                st.markdown(f"**{sample['title']}**")
+                st.caption(f"{sample['says']}. {sample['source']}")
+                st.button("Try it", key=f"sample:{name}", on_click=take_sample, args=(name,), help=f"{sample['title']}: {sample['says']}")
+    st.stop()
+
+report = HELD.report
+banner(report.verdict, report.sentence)
+figures(report.ledger, report.capacity_bytes, report.capacity_why)
+question(report, stated)
+if report.verdict not in ("unreadable", "not-memory") and report.ledger is not None and report.ledger.peak().bytes:
+    st.subheader("Who holds the memory, and when")
+    clicked = show_ledger(report.ledger, report.capacity_bytes, "ledger")
+    open_part(report.ledger, clicked, "part")
+show_causes(report)
+show_changes(report)
+assumed(report, stated)
+understood(report)
+show_others(report)
+for note in report.notes:
+    st.caption(plain(note))
+show_leaving(report, link(HELD.reading.job, HELD.reading.evidence))
+st.page_link(knowledge.folder("pages") / "explore.py", label="Open this run in Explore", icon=":material/tune:", query_params=HELD.address or None)

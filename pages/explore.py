@@ -1,0 +1,139 @@
+"""Explore: move the settings of a run and see what each part of memory does, what fits, and on which cards."""
+
+import streamlit as st
+
+from advisor import cards
+from advisor.architecture.presets import names
+from advisor.arithmetic import CannotEstimate, estimate
+from advisor.evidence import Evidence, Fact
+from advisor.frontier import on_cards
+from advisor.job import JobError, read_job
+from advisor.run import resolve
+from advisor.share import link, open_link, parameters
+from advisor.stating import StatingError, put, validated
+from advisor.units import show
+from advisor.verdict import judge
+from advisor.views.address import arrived, write
+from advisor.views.batch_map import show_map
+from advisor.views.field_widget import ask
+from advisor.views.ledger_chart import show_ledger
+from advisor.views.parts import open_part
+from advisor.views.verdict import banner, figures
+from advisor.views.words import plain, table
+
+HELD = st.session_state  # explored: the job as set; refused: why a change was not taken
+FIRST = {
+    "model": {"name": "meta-llama/Llama-3.1-8B"},
+    "method": {"kind": "full"},
+    "objective": "sft",
+    "precision": {"weights": "bf16", "compute": "bf16"},
+    "optimizer": {"name": "adamw"},
+    "batch": {"micro_batch": 2, "seq_len": 4096},
+    "activations": {"checkpointing": "full", "attention": "flash-2"},
+    "parallel": {"strategy": "fsdp2", "shard": 8},
+    "hardware": {"gpu": "a100-80gb"},
+}
+POWERS = tuple(2**n for n in range(11))
+TOKENS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+
+
+def take(path: str, value: object) -> None:
+    """Set a field of the job; what does not go together is said, and the job stays."""
+    try:
+        HELD.explored = put(HELD.explored, path, validated(path, value))
+    except (JobError, StatingError) as error:
+        HELD.refused = str(error)
+
+
+def moved(path: str, key: str) -> None:
+    if HELD[key] is not None and HELD[key] != "":
+        take(path, HELD[key])
+
+
+if here := arrived("explore"):
+    opened = open_link(here)
+    HELD.explored, HELD.explored_lost = opened.job, opened.dropped
+elif "explored" not in HELD:
+    HELD.explored, HELD.explored_lost = read_job({"version": 1, **FIRST}), ()
+
+job = HELD.explored
+run = resolve(job, Evidence(facts=tuple(Fact(f, job.get(f), "stated") for f in ("batch.micro_batch", "batch.seq_len") if job.get(f) is not None)))
+
+st.title("Explore")
+if refused := HELD.pop("refused", None):
+    st.warning(plain(refused), icon=":material/info:")
+for text in HELD.get("explored_lost", ()):
+    st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
+
+controls, result = st.columns([1, 3], gap="large")
+with controls:
+
+    def field(path: str, options: tuple | None = None, formatted=None) -> None:
+        ask(path, run.job.get(path), f"explore:{path}", moved, options=options, formatted=formatted)
+
+    field("model.name", tuple(sorted({*names(), run.job.model.name or ""} - {""})))
+    field("hardware.gpu", tuple(cards.catalogue()), lambda id: cards.catalogue()[id].name if id in cards.catalogue() else str(id))
+    field("batch.micro_batch", POWERS[:9])
+    field("batch.seq_len", TOKENS)
+    field("method.kind")
+    if run.job.method.kind in ("lora", "dora"):
+        field("method.base")
+        field("method.rank", POWERS[2:9])
+    field("activations.checkpointing")
+    field("activations.attention")
+    field("activations.loss")
+    field("optimizer.name")
+    field("precision.weights")
+    field("parallel.strategy")
+    if run.job.parallel.strategy not in (None, "none"):
+        field("parallel.shard", POWERS)
+    more = st.expander("More settings", on_change="rerun", key="explore-more")
+    if more.open:
+        with more:
+            for path in ("objective", "precision.master", "precision.gradients", "optimizer.implementation", "reference", "framework.name"):
+                field(path)
+            for path in ("parallel.tensor", "parallel.context", "parallel.pipeline"):
+                field(path, POWERS[:7])
+            for path in ("offload.parameters", "offload.optimizer", "offload.activations"):
+                field(path)
+
+with result:
+    try:
+        ledger = estimate(run)
+    except CannotEstimate as error:
+        banner("incomplete", str(error))
+        st.stop()
+    banner(*judge(run, ledger))
+    usable = run.usable
+    figures(ledger, usable[0] if usable else None, usable[1] if usable else None)
+    phases, fitting, holding = st.tabs(["By phase", "Batch × sequence", "Which cards"], on_change="rerun", key="explore-view")
+    if phases.open:
+        with phases:
+            open_part(ledger, show_ledger(ledger, usable[0] if usable else None, "explore-ledger"), "explore-part")
+    if fitting.open:
+        with fitting:
+            chosen = show_map(run)
+            if chosen and chosen != (run.job.batch.micro_batch, run.job.batch.seq_len) and chosen != HELD.get("explore-cell"):
+                HELD["explore-cell"] = chosen
+                take("batch.micro_batch", chosen[0])
+                take("batch.seq_len", chosen[1])
+                st.rerun()
+    if holding.open:
+        with holding:
+            found = on_cards(run)
+            words = {
+                "fits": ":material/check_circle: fits",
+                "tight": ":material/warning: tight",
+                "ooms": ":material/error: does not fit",
+                "incomplete": "not known",
+            }
+            rows = [(plain(c.card.name), words[c.verdict], show(c.used_bytes), show(c.usable_bytes)) for c in found]
+            smallest = next((c for c in found if c.verdict == "fits"), None)
+            st.markdown(
+                f"The smallest card that holds it is **{plain(smallest.card.name)}**." if smallest else "No single card of the library holds it like this."
+            )
+            st.markdown(table(("Card", "Verdict", "Needs", "Usable"), rows, right=(2, 3)))
+    if run.missing:
+        st.caption(f"Not known, and it decides: {plain(', '.join(run.missing))}")
+
+write("explore", parameters(job, Evidence()) if link(job, Evidence()).fits else {})

@@ -1,0 +1,149 @@
+"""Every page opens, says what it should, and leaves torch alone. Streamlit's AppTest runs them without a browser."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from streamlit.testing.v1 import AppTest
+
+from advisor.knowledge import folder
+
+ROOT = Path(__file__).resolve().parents[2]
+APP = ROOT / "advisor" / "ui" / "app.py"
+PAGES = sorted(p.name for p in (ROOT / "pages").glob("*.py"))
+SAMPLES = sorted(p.stem for p in (ROOT / "knowledge" / "samples").glob("*.yaml"))
+
+ERROR = (
+    "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.79 GiB. GPU 0 has a total capacity of 23.60 GiB of which 7.15 GiB is free. "
+    "Including non-PyTorch memory, this process has 16.45 GiB memory in use. Of the allocated memory 15.83 GiB is allocated by PyTorch, "
+    "and 218.51 MiB is reserved by PyTorch but unallocated."
+)
+
+
+def app() -> AppTest:
+    return AppTest.from_file(str(APP), default_timeout=30)
+
+
+def texts(at: AppTest) -> str:
+    return "\n".join(str(e.value) for kind in ("markdown", "caption", "error", "warning", "success", "info") for e in getattr(at, kind))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_opens(page: str) -> None:
+    at = app().run()
+    if page != "diagnose.py":
+        at.switch_page(f"../../pages/{page}").run()
+    assert not at.exception
+    assert len(at.title) == 1
+
+
+def test_there_are_six_samples_and_each_names_its_source() -> None:
+    assert len(SAMPLES) == 6
+    for name in SAMPLES:
+        sample = yaml.safe_load((folder("knowledge") / "samples" / f"{name}.yaml").read_text())
+        assert sample["title"] and sample["says"] and sample["source"] and sample["files"]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_gives_a_verdict(name: str) -> None:
+    at = app().run()
+    at.button(key=f"sample:{name}").click().run()
+    assert not at.exception
+    assert at.session_state.report.verdict == "ooms"
+    assert len(at.error) == 1
+
+
+def test_pasted_text_gives_a_report_and_starting_again_takes_it_away() -> None:
+    at = app().run()
+    at.text_area(key="pasted").input(ERROR)
+    next(b for b in at.button if b.label == "Diagnose").click().run()
+    assert not at.exception
+    assert at.session_state.report.verdict == "ooms"
+    next(b for b in at.button if b.label == "Start again").click().run()
+    assert not at.exception
+    assert "report" not in at.session_state
+
+
+def test_nothing_pasted_is_said_calmly() -> None:
+    at = app().run()
+    next(b for b in at.button if b.label == "Diagnose").click().run()
+    assert not at.exception
+    assert "Paste something" in at.warning[0].value
+
+
+def test_text_from_a_log_is_no_markdown() -> None:
+    at = app().run()
+    at.text_area(key="pasted").input("RuntimeError: CUDA out of memory. **bold** <script>alert(1)</script> [x](javascript:1)\nmystery_key: '**loud**'\n")
+    next(b for b in at.button if b.label == "Diagnose").click().run()
+    assert not at.exception
+    assert "<script>" not in texts(at)
+
+
+def test_a_link_brings_the_diagnosis_back() -> None:
+    at = app().run()
+    at.button(key=f"sample:{SAMPLES[0]}").click().run()
+    first = at.session_state.report
+    again = app()
+    for name, value in at.session_state.address.items():
+        again.query_params[name] = value
+    again.run()
+    assert not again.exception
+    second = again.session_state.report
+    assert (second.verdict, [f.cause for f in second.findings[:1]]) == (first.verdict, [f.cause for f in first.findings[:1]])
+
+
+def test_a_tampered_link_says_what_was_dropped() -> None:
+    at = app()
+    for name, value in {"v": "1", "batch.micro_batch": "-4", "layers": "1000000000000", "model.name": "meta-llama/Llama-3.1-8B"}.items():
+        at.query_params[name] = value
+    at.run()
+    assert not at.exception
+    said = " ".join(w.value for w in at.warning)
+    assert "batch.micro" in said and "layers" in said
+
+
+def test_explore_moves_the_estimate() -> None:
+    at = app().run()
+    at.switch_page("../../pages/explore.py").run()
+    before = at.metric[0].value
+    at.select_slider(key="explore:batch.seq_len").set_value(32768).run()
+    assert not at.exception
+    assert at.session_state.explored.batch.seq_len == 32768
+    assert at.metric[0].value != before
+
+
+def test_an_explored_job_is_what_diagnose_shared() -> None:
+    at = app().run()
+    at.switch_page("../../pages/explore.py")
+    for name, value in {"v": "1", "model.name": "Qwen/Qwen2.5-7B", "batch.micro_batch": "3"}.items():
+        at.query_params[name] = value
+    at.run()
+    assert not at.exception
+    assert (at.session_state.explored.model.name, at.session_state.explored.batch.micro_batch) == ("Qwen/Qwen2.5-7B", 3)
+
+
+@pytest.mark.parametrize("kind", ["causes", "techniques", "cards", "models"])
+def test_each_shelf_of_the_library_opens(kind: str) -> None:
+    at = app().run()
+    at.switch_page("../../pages/library.py")
+    at.query_params["kind"] = kind
+    at.run()
+    assert not at.exception
+    at.query_params["page"] = "no-such-page"
+    at.run()
+    assert not at.exception
+
+
+def test_the_server_never_loads_torch() -> None:
+    script = (
+        "import sys; from streamlit.testing.v1 import AppTest\n"
+        f"at = AppTest.from_file({str(APP)!r}, default_timeout=30).run()\n"
+        f"at.button(key='sample:{SAMPLES[0]}').click().run(); assert not at.exception\n"
+        f"for page in {PAGES!r}:\n"
+        "    at.switch_page('../../pages/' + page).run(); assert not at.exception, page\n"
+        "heavy = {'torch', 'transformers', 'peft'} & set(sys.modules); assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
