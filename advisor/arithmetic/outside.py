@@ -1,0 +1,99 @@
+"""What torch does not count as allocated: the allocator's cache, the CUDA context, and the communication library's own buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from advisor.arithmetic import moments as at
+from advisor.arithmetic.context import Context
+from advisor.ledger import OUTSIDE_ALLOCATED, Holding
+from advisor.units import MIB
+
+# What nvidia-smi shows for a process that has touched the card and little more: 274 MiB with modules loaded lazily, 636 MiB eagerly (pytorch
+# PR 86509, CUDA 11.7), about 400 MB (NVIDIA's answer in pytorch issue 109888), 426 MiB (unsloth-zoo issue 1053, torch 2.10, CUDA 13.0).
+CONTEXT_LOW, CONTEXT, CONTEXT_HIGH = 274 * MIB, 426 * MIB, 636 * MIB
+CONTEXT_EAGER = 1343 * MIB  # before torch 1.13 every kernel was loaded: 1,343 MiB on a V100 (transformers docs, model_memory_anatomy)
+# NCCL: one buffer a channel, direction and protocol (NCCL_BUFFSIZE 4 MiB for Simple; LL128 about as much; LL half a MiB), 16 channels, 2 directions
+NCCL = 16 * 2 * (4 * MIB + 4 * MIB + MIB // 2)
+SEGMENT = 2 * MIB  # kSmallBuffer, and what large requests are rounded to (c10/core/AllocatorConfig.h)
+
+
+def expandable(ctx: Context) -> bool:
+    """Whether segments can grow, so that a freed block never strands memory of another size."""
+    allocator = ctx.job.framework.allocator or {}
+    return bool(allocator.get("expandable_segments"))
+
+
+def outside(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
+    """Cache and context for what is held."""
+    out = [
+        Holding(
+            "context",
+            "CUDA context and loaded kernels",
+            context_bytes(ctx),
+            at.ALWAYS,
+            "measured on other processes",
+            {"bytes": context_bytes(ctx)},
+            "pytorch PR 86509, issue 109888; unsloth-zoo issue 1053; transformers docs for torch before 1.13",
+            error="274 to 636 MiB by CUDA version, driver and kernels used",
+        )  # fmt: skip
+    ]
+    if ctx.shard * ctx.replicate * ctx.tensor * ctx.pipeline > 1:
+        groups = 1 + (ctx.tensor > 1) + (ctx.pipeline > 1) + (ctx.expert > 1) + (ctx.context > 1)
+        out.append(
+            Holding(
+                "context",
+                "NCCL buffers",
+                NCCL * groups,
+                at.ALWAYS,
+                "communicators x channels x directions x buffer_bytes",
+                {"communicators": groups, "channels": 16, "directions": 2, "buffer_bytes": NCCL // 32},
+                "NCCL user guide, NCCL_BUFFSIZE; channels by topology",
+                error="0.1 to 1 GiB a communicator by topology; not measured here",
+            )  # fmt: skip
+        )
+    peak, apart = spread(held)
+    cache = round_up(peak) - peak if expandable(ctx) else apart - peak
+    usable = ctx.run.usable
+    if usable is not None:  # at the edge the allocator frees its cache and asks again
+        room = usable[0] - sum(h.bytes for h in out) - peak
+        cache = max(0, min(cache, room))
+    out.append(
+        Holding(
+            "allocator",
+            "cached blocks of other moments",
+            cache,
+            at.ALWAYS,
+            "sum over parts of each part's largest moment - largest moment of all",
+            {"parts_apart": apart, "peak": peak, "expandable_segments": expandable(ctx)},
+            "c10/cuda/CUDACachingAllocator.cpp: freed blocks stay cached; one that was split for another size no longer serves the size it had",
+            error="exact reuse depends on the order of requests: between the peak alone and twice this",
+        )  # fmt: skip
+    )
+    return out
+
+
+def context_bytes(ctx: Context) -> int:
+    """Bytes of the CUDA context."""
+    version = ctx.version("torch")
+    return CONTEXT_EAGER if version is not None and version < (1, 13) else CONTEXT
+
+
+def spread(held: Sequence[Holding]) -> tuple[int, int]:
+    """The largest moment, and the sum over parts of each part's own largest moment."""
+    moments: dict[str, int] = {}
+    parts: dict[str, dict[str, int]] = {}
+    for h in held:
+        if h.device != "gpu" or h.part in OUTSIDE_ALLOCATED:
+            continue
+        own = parts.setdefault(h.part, {})
+        size = h.bytes
+        for moment in h.moments:
+            moments[moment] = moments.get(moment, 0) + size
+            own[moment] = own.get(moment, 0) + size
+    return max(moments.values(), default=0), sum(max(p.values()) for p in parts.values())
+
+
+def round_up(size: int) -> int:
+    """To whole segments."""
+    return -(-size // SEGMENT) * SEGMENT
