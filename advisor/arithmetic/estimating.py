@@ -18,6 +18,7 @@ from advisor.arithmetic import (
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import CannotEstimate, Context, read, stages
 from advisor.arithmetic.outside import outside
+from advisor.arithmetic.pipeline import waiting
 from advisor.job import Job
 from advisor.ledger import Holding, Ledger
 from advisor.run import Run, resolve
@@ -46,6 +47,7 @@ def _of_stage(ctx: Context) -> Ledger:
     held: list[Holding] = []
     for part in PARTS:
         held.extend(h for h in part(ctx) if h.bytes and h.moments)
+    held.extend(waiting(ctx, held))
     held.extend(outside(ctx, held))
     present = tuple(m for name, m in at.MOMENTS.items() if name in ctx.moments)
     return Ledger("estimated", tuple(held), present, rank=str(ctx.job.parallel.pipeline_rank or "max") if ctx.pipeline > 1 else "max")
