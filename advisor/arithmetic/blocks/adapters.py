@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.arithmetic.blocks.operations import QUANTISED_4BIT, cast, dropout
 from advisor.arithmetic.blocks.setting import Setting
-from advisor.arithmetic.blocks.tape import NOTHING, Size, Tape, Value
+from advisor.arithmetic.blocks.tape import Size, Tape, Value
 
 
 def adapter(tape: Tape, s: Setting, x: Value, y: Value, name: str, out: float, copies: float = 1.0, experts: float = 1.0) -> Value:
@@ -40,26 +40,41 @@ def adapter(tape: Tape, s: Setting, x: Value, y: Value, name: str, out: float, c
 
 
 def _dora(tape: Tape, s: Setting, inner: Value, low: Value, y: Value, name: str, out: float, element: int) -> Value:
-    """DoRA: an identity matrix of the input width, pushed through both adapters for the weight norm, is kept for the backward pass.
+    """DoRA: magnitude over weight norm, times base result and adapter result, both of which stay for the magnitude's gradient.
 
-    The norm itself is detached; ``mag_norm_scale`` multiplies the sum, which saves base result and adapter result (peft dora.py).
+    The weight norm is made anew in each training forward by pushing an identity matrix of the input width through both adapters. It is
+    detached, so nothing of that stays: identity, product, scaled product and their sum with the weight live for the moment
+    (peft tuners/lora/dora.py DoraLinearLayer.forward; checked by running it).
     """
-    eye: Size = (0.0, 0.0, inner.width * inner.width * element, 0.0)
-    product: Size = (0.0, 0.0, inner.width * out * element, 0.0)
-    keeps = ((f"{name} DoRA identity", element, eye), (f"{name} DoRA identity x A", element, (0.0, 0.0, inner.width * s.rank * element, 0.0)))
-    wide: Size = (0.0, 0.0, inner.width * out * max(s.weight, element), 0.0)
-    high = tape.run(
-        f"{name} lora_B",
-        (low,),
+    n, m = inner.width, out
+    norm: Size = (0.0, 0.0, (n * n + 3 * n * m) * element + (n * m * element if s.weight != element or s.base != "none" else 0), 0.0)
+    held: Size = (0.0, 0.0, (n * n + n * m) * element, 0.0)
+    low = tape.run(f"{name} weight norm", (low,), low.width, low.element, view=True, forward=norm, label=f"{name} lora_A output")
+    high = tape.run(f"{name} lora_B", (low,), out, element, saves=(low,), weights=s.rank * out, forward=held, label=f"{name} lora_B output")
+    if s.dropout > 0:  # the base result is made again from the input after dropout
+        whole: Size = (0.0, 0.0, 0.0, n * m * s.compute if s.base != "none" else 0.0)
+        base_in = tape.run(f"{name} base again", (inner,), out, element, backward=whole, label=f"{name} base result after dropout")
+    else:
+        base_in = y
+    one = tape.run(
+        f"{name} magnitude x base",
+        (base_in,),
         out,
-        element,
-        saves=(low,),
-        keeps=keeps,
-        weights=s.rank * out,
-        forward=(0, 0, product[2] + wide[2], 0),
-        label=f"{name} lora_B output",
+        base_in.element,
+        saves=(base_in,),
+        weights=out,
+        backward=_tokens(out * base_in.element),
+        label=f"{name} base part",
     )
-    scaled = tape.run(f"{name} magnitude x adapter", (high,), out, element, saves=(high,), weights=out, backward=NOTHING, label=f"{name} adapter output")
-    base = tape.run(f"{name} magnitude x base", (y,), out, y.element, saves=(y,), weights=0.0, label=f"{name} DoRA base output")
-    summed = tape.run(f"{name} sum", (base, scaled), out, max(y.element, element), shares=y.element == element, label=f"{name} output")
+    two = tape.run(
+        f"{name} magnitude x adapter", (high,), out, element, saves=(high,), weights=0.0, backward=_tokens(out * element), label=f"{name} adapter part"
+    )
+    scaled = tape.run(f"{name} scaling", (two,), out, element, label=f"{name} adapter output")
+    wide = max(one.element, element)
+    both = tape.run(f"{name} DoRA sum", (one, scaled), out, wide, shares=one.element == element, label=f"{name} DoRA output")
+    summed = tape.run(f"{name} sum", (y, both), out, max(y.element, wide), shares=y.element == wide, label=f"{name} output")
     return cast(tape, summed, y.element, f"{name} output")
+
+
+def _tokens(bytes_a_token: float) -> Size:
+    return (bytes_a_token, 0.0, 0.0, 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.architecture import Block
-from advisor.arithmetic.blocks.operations import cast, dropout, linear, rms_norm, tokens
+from advisor.arithmetic.blocks.operations import cast, dropout, linear, parts, rms_norm, tokens
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Tape, Value
 
@@ -54,8 +54,8 @@ def projections(tape: Tape, s: Setting, block: Block, x: Value, q: float, k: flo
             linear(tape, s, x, three[2], v),
         )
     whole = linear(tape, s, x, fused, q + k + v)
-    parts = [tape.run("split", (whole,), w, whole.element, view=True, label=n) for n, w in (("query", q), ("key", k), ("value", v))]
-    return parts[0], parts[1], parts[2]
+    query, key, value = parts(tape, whole, (("query", q), ("key", k), ("value", v)))
+    return query, key, value
 
 
 def rotary(tape: Tape, s: Setting, x: Value, name: str) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.architecture import Block, Latent
 from advisor.arithmetic.blocks.attention import FUSED, kernel, output_name, rotary
-from advisor.arithmetic.blocks.operations import linear, rms_norm
+from advisor.arithmetic.blocks.operations import linear, parts, rms_norm
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import NOTHING, Tape, Value
 
@@ -23,13 +23,11 @@ def latent_attention(tape: Tape, s: Setting, block: Block, latent: Latent, x: Va
     else:
         q = linear(tape, s, x, "q_proj", heads * d)
     packed = linear(tape, s, x, "kv_a_proj_with_mqa", latent.kv_rank + latent.qk_rope)
-    compressed = tape.run("split", (packed,), latent.kv_rank, packed.element, view=True, label="key-value latent")
-    k_rope = tape.run("split", (packed,), latent.qk_rope, packed.element, view=True, label="key rotary part")
+    compressed, k_rope = parts(tape, packed, (("key-value latent", latent.kv_rank), ("key rotary part", latent.qk_rope)))
     kv = linear(tape, s, rms_norm(tape, s, compressed, "key-value latent norm"), "kv_b_proj", heads * (latent.qk_nope + latent.v_head))
-    k_nope = tape.run("split", (kv,), heads * latent.qk_nope, kv.element, view=True, label="key part without position")
-    v = tape.run("split", (kv,), heads * latent.v_head, kv.element, view=True, label="value")
-    q_rope = rotary(tape, s, tape.run("split", (q,), heads * latent.qk_rope, q.element, view=True, label="query rotary part"), "query")
-    q_full = tape.run("join", (q, q_rope), heads * d, q.element, label="query with position")
+    k_nope, v = parts(tape, kv, (("key part without position", heads * latent.qk_nope), ("value", heads * latent.v_head)))
+    q_nope, q_rope = parts(tape, q, (("query part without position", heads * latent.qk_nope), ("query rotary part", heads * latent.qk_rope)))
+    q_full = tape.run("join", (q_nope, rotary(tape, s, q_rope, "query")), heads * d, q.element, label="query with position")
     k_full = tape.run("join", (k_nope, rotary(tape, s, k_rope, "key")), heads * d, q.element, label="key with position")
     if s.kernel in FUSED and latent.v_head < d and s.kernel == "flash":
         v = tape.run("pad value", (v,), heads * d, v.element, label="value padded to the query's head size")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.architecture import Block
-from advisor.arithmetic.blocks.operations import dropout, linear, tokens
+from advisor.arithmetic.blocks.operations import dropout, linear, parts, tokens
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Tape, Value
 
@@ -29,8 +29,7 @@ def gated(tape: Tape, s: Setting, x: Value, names: list[str], width: float, *, c
     """
     if len(names) == 2:  # one fused matrix: gate and up are views of its output
         both = linear(tape, s, x, names[0], 2 * width, copies=copies, experts=experts)
-        gate = tape.run("chunk", (both,), width, both.element, view=True, label="gate")
-        up = tape.run("chunk", (both,), width, both.element, view=True, label="up")
+        gate, up = parts(tape, both, (("gate", width), ("up", width)))
     else:
         gate = linear(tape, s, x, names[0] if names else "gate_proj", width, copies=copies, experts=experts)
         up = linear(tape, s, x, names[1] if names else "up_proj", width, copies=copies, experts=experts)

@@ -6,7 +6,7 @@ from advisor.architecture import Block, Experts
 from advisor.arithmetic.blocks.mlp import activate, gated
 from advisor.arithmetic.blocks.operations import cast, linear, tokens
 from advisor.arithmetic.blocks.setting import Setting
-from advisor.arithmetic.blocks.tape import Tape, Value
+from advisor.arithmetic.blocks.tape import NOTHING, Tape, Value
 
 INDEX = 8  # bytes of an int64 index
 
@@ -26,14 +26,13 @@ def moe(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value, hidden
     with tape.pieces(local if s.experts == "loop" else 1.0):
         width = chosen * experts.width
         if block.gated:
-            inner = gated(
-                tape, s, pairs, names[:2] if s.experts == "loop" and len(names) > 2 else names[:1] * 1 + names[1:2] * 1, width, copies=chosen, experts=local
-            )
+            inner = gated(tape, s, pairs, names, width, copies=chosen, experts=local)
         else:
             inner = activate(tape, s, linear(tape, s, pairs, names[0], width, copies=chosen, experts=local))
         out = linear(tape, s, inner, names[-1], chosen * hidden, copies=chosen, experts=local)
         weighted = tape.run("routing weight", (out, scores), chosen * hidden, out.element, saves=(out, scores), label="weighted expert output")
-    y = tape.run("combine", (weighted,), hidden, x.element, label="experts' sum")
+    back = tokens(2 * chosen * hidden * x.element) if s.experts == "grouped" else NOTHING  # the sum's spread gradient, and its copy in the old order
+    y = tape.run("combine", (weighted,), hidden, x.element, backward=back, label="experts' sum")
     shared = [t.name for t in block.tensors if t.role == "shared-expert" and len(t.shape) == 2]
     if experts.shared_width and shared:
         inner = (

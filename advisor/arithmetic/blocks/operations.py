@@ -43,7 +43,9 @@ def rms_norm(tape: Tape, s: Setting, x: Value, name: str, *, width: float | None
         return tape.run(name, (x,), x.width, x.element, saves=(x,), keeps=(stat,), shares=True, weights=weight, label=f"{name} output")
     wide = cast(tape, x, 4, f"{name} input as fp32")
     one = tokens(4 * x.width)
-    normed = tape.run(f"{name} scale", (wide,), x.width, 4, saves=(wide,), keeps=(stat,), forward=one, backward=tokens(8 * x.width), label=f"{name} normalised")
+    normed = tape.run(
+        f"{name} scale", (wide,), x.width, 4, saves=(wide,), keeps=(stat,), forward=one, backward=tokens(12 * x.width), label=f"{name} normalised"
+    )
     if s.norm_kind.endswith("wide"):
         return cast(tape, _weighted(tape, normed, name, 4, trains, weight), x.element, f"{name} output")
     narrow = cast(tape, normed, x.element, f"{name} normalised")
@@ -79,6 +81,14 @@ def layer_norm(tape: Tape, s: Setting, x: Value, name: str) -> Value:
 def norm(tape: Tape, s: Setting, x: Value, name: str) -> Value:
     """The block's kind of norm."""
     return layer_norm(tape, s, x, name) if s.norm_kind.startswith("layer") else rms_norm(tape, s, x, name)
+
+
+def parts(tape: Tape, x: Value, widths: tuple[tuple[str, float], ...]) -> list[Value]:
+    """``split`` and ``chunk``: views of one tensor; their backward joins the parts' gradients in a new tensor of the whole width."""
+    out = []
+    for i, (name, width) in enumerate(widths):
+        out.append(tape.run("split", (x,), width, x.element, view=True, joins=i == 0, label=name))
+    return out
 
 
 def dropout(tape: Tape, s: Setting, x: Value, p: float, name: str, *, pairs: bool = False) -> Value:

@@ -135,6 +135,7 @@ class Tape:
         keeps: Sequence[tuple[str, int, Size]] = (),
         shares: bool = False,
         view: bool = False,
+        joins: bool = False,
         forward: Size = NOTHING,
         backward: Size = NOTHING,
         weights: float = 0.0,
@@ -144,7 +145,7 @@ class Tape:
         """Record an operation and return its output.
 
         ``saves``: inputs its backward reads; ``saves_output``: it reads its output; ``keeps``: further small tensors it makes for its
-        backward (statistics, masks); ``view``: the output is the first input's memory; ``weights``: trained weight elements.
+        backward (statistics, masks); ``view``: the output is the first input's memory (``joins``: its backward makes the whole input's gradient); ``weights``: trained weight elements.
         """
         grad = bool(weights) or any(v.grad for v in inputs)
         size: Size = (0.0, width * element, 0.0, 0.0) if pairs else (width * element, 0.0, 0.0, 0.0)
@@ -155,7 +156,9 @@ class Tape:
             kept.extend(Value(n, 0.0, e, False, s) for n, e, s in keeps)
             if saves_output:
                 kept.append(out)
-        self.operations.append(Operation(name, tuple(inputs), out, tuple(kept), shares or view, forward, backward if grad else NOTHING, weights))
+        self.operations.append(
+            Operation(name, tuple(inputs), out, tuple(kept), (shares or view) and not joins, forward, backward if grad else NOTHING, weights)
+        )
         return out
 
     def count(self, output: Value) -> Counted:

@@ -83,7 +83,7 @@ class _Gradients:
         self.refs[buffer] += 1
         if held is None:
             self.buffer[value] = buffer
-        elif self.refs[held] == 1:  # added in place: the newcomer goes
+        elif self.refs[held] == 1 and self.size[held] >= self.size[buffer]:  # added in place: the newcomer goes
             self.drop(buffer)
         else:  # a sum in new memory would be needed; the newcomer's own memory takes it
             self.drop(held)
