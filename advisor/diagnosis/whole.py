@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from advisor import report as reports
 from advisor.diagnosis import question, saving
 from advisor.diagnosis.as_it_runs import as_it_runs
 from advisor.diagnosis.outcome import outcome, relevant
-from advisor.report import Plan, Report
+from advisor.evidence import Evidence
+from advisor.report import Finding, Plan, Report
 from advisor.rules import engine
 from advisor.rules.estimating import ledger_of
 from advisor.run import Run, resolve
@@ -70,7 +70,7 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Re
     )
 
 
-def _plan(run: Run, findings: Sequence[reports.Finding], verdict: str, evidence: reports.Evidence, margin_bytes: int | None) -> Plan:
+def _plan(run: Run, findings: Sequence[Finding], verdict: str, evidence: Evidence, margin_bytes: int | None) -> Plan:
     if verdict in ("unreadable", "not-memory"):
         return Plan(summary="There is no memory to plan for.")
     from advisor.planning import plan

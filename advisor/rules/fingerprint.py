@@ -9,10 +9,12 @@ is that a whole, usual number comes out.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from advisor.architecture import Architecture
+from advisor.architecture.shape import Block
 from advisor.evidence import Evidence
 from advisor.rules import counters
 from advisor.run import Run
@@ -20,6 +22,7 @@ from advisor.units import MIB, show
 
 WIDTHS = (("bf16", 2), ("fp32", 4))  # fp16 is as wide as bf16
 SEGMENT_FROM = 10 * MIB
+_LENGTH = re.compile(r"(?<![\d.])\d{4,7}(?![\d.])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +155,12 @@ def _weights(run: Run, shape: Architecture) -> Iterator[Candidate]:
                 )
     for block in shape.blocks:
         for one in block.tensors:
-            kind = "expert-weight" if one.role == "expert" and (one.times == 1 or not one.linear) else "weight"
             for dtype, width in (("8 bit", 1), *WIDTHS):
-                yield Candidate(kind, f"one {one.name} weight in {dtype}", one.elements // tensor * width, f"{_sides(one.shape)} x {width}")
+                yield Candidate("weight", f"one {one.name} weight in {dtype}", one.elements // tensor * width, f"{_sides(one.shape)} x {width}")
+        yield from _stacks(block)
         for dtype, width in WIDTHS:
-            yield Candidate(
-                "unit", f"one block's gathered parameters in {dtype}", block.parameters // tensor * width, f"block of {block.parameters:,} parameters x {width}"
-            )
+            size = block.parameters // tensor * width
+            yield Candidate("unit", f"one block's gathered parameters in {dtype}", size, f"block of {block.parameters:,} parameters x {width}")
     total = shape.parameters // tensor
     for dtype, width in WIDTHS:
         yield Candidate("flat-whole", f"all parameters in one {dtype} buffer", total * width, f"{total:,} parameters x {width}")
@@ -168,6 +170,23 @@ def _weights(run: Run, shape: Architecture) -> Iterator[Candidate]:
             )
     if p.strategy == "zero3":
         yield Candidate("flat-group", "one optimizer group of 1e9 elements in fp32", 4_000_000_000, "sub_group_size 1,000,000,000 x 4")
+
+
+def _stacks(block: Block) -> Iterator[Candidate]:
+    """Experts of a layer held as one tensor: each projection, and gate and up together (transformers 5, fused experts)."""
+    if block.experts is None:
+        return
+    for one in block.tensors:
+        if one.role == "expert":
+            for dtype, width in WIDTHS:
+                yield Candidate(
+                    "expert-stack", f"all experts' {one.name} in {dtype}", one.total * width, f"{one.times} experts x {_sides(one.shape)} x {width}"
+                )
+    wide = [one for one in block.tensors if one.role == "expert" and one.times > 1]
+    if len(wide) >= 3:
+        for dtype, width in WIDTHS:
+            both = 2 * wide[0].total * width
+            yield Candidate("expert-stack", f"all experts' gate and up in {dtype}", both, f"{wide[0].times} experts x 2 x {_sides(wide[0].shape)} x {width}")
 
 
 def _solved(run: Run, shape: Architecture, requested: int, tolerance: int) -> Iterator[Match]:
@@ -189,3 +208,18 @@ def _solved(run: Run, shape: Architecture, requested: int, tolerance: int) -> It
 
 def _sides(shape: tuple[int, ...]) -> str:
     return " x ".join(f"{side:,}" for side in shape)
+
+
+def square(evidence: Evidence) -> str | None:
+    """A length that stands in the shown code or frames whose square, at 1, 2 or 4 bytes, is the request."""
+    failure, requested = evidence.failure, counters.of(evidence).requested
+    if failure is None or requested is None or requested < 256 * MIB:
+        return None
+    tolerance = failure.tolerance("requested") + MIB // 64
+    texts = [(f.where, f.code) for f in evidence.frames] + [(line.where, line.text) for line in evidence.lines]
+    for where, text in texts:
+        for length in {int(n) for n in _LENGTH.findall(text)}:
+            for width in (1, 2, 4):
+                if abs(rounded(length * length * width) - requested) <= tolerance:
+                    return f"the failed request of {show(requested)} is {length:,}² x {width}, a square of the length in {where}"
+    return None

@@ -5,13 +5,19 @@ Samples are what readers found at named points of a log. A series is the samples
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from advisor.evidence import Evidence, Sample
-from advisor.units import MIB
+from advisor.units import GIB, MIB, show
 
 LEAST_POINTS = 3
+_FIGURE = re.compile(r"(\d{1,7}(?:\.\d+)?)\s*(GiB|GB|MiB|MB)\b", re.IGNORECASE)
+_PROGRESS = re.compile(r"\b(\d{1,8})/(\d{1,8}) \[")
+_STEP = re.compile(r"(?:\bstep|\biter(?:ation)?|global_step)['\"]?\s*[:=]?\s*(\d{1,9})\b", re.IGNORECASE)
+_UNITS = {"gib": GIB, "gb": GIB, "mib": MIB, "mb": MIB}  # torch scripts divide by 2**30 whatever they print behind it
 LEAST_RISE = 0.10  # of the last value: below that it is a workspace warming up
 
 
@@ -27,7 +33,7 @@ class Series:
     @property
     def rises(self) -> bool:
         """Whether it never falls and rises clearly from its first to its last point."""
-        pairs = zip(self.values, self.values[1:], strict=False)
+        pairs = pairwise(self.values)
         return all(b >= a for a, b in pairs) and self.values[-1] - self.values[0] > max(LEAST_RISE * self.values[-1], 32 * MIB)
 
     @property
@@ -77,3 +83,60 @@ def reserved(evidence: Evidence) -> tuple[Series, ...]:
 def peaks(evidence: Evidence) -> tuple[Series, ...]:
     """Series of peak allocated bytes."""
     return of(evidence, lambda s: s.peak_allocated_bytes)
+
+
+def growing(evidence: Evidence) -> str | None:
+    """The sentence where allocated bytes at one point of the step rise evenly with the steps; else ``None``."""
+    for series in allocated(evidence):
+        if series.even and not _steps_differ(series):
+            span = f"{show(series.values[0])} to {show(series.values[-1])} over {series.steps[-1] - series.steps[0]:,} steps"
+            return f"{series.label or 'allocated memory'} rises from {span}, about {show(series.slope)} each"
+    return None
+
+
+def _steps_differ(series: Series) -> bool:
+    """Whether the steps are not in order: figures of different points, not of one."""
+    return any(b <= a for a, b in pairwise(series.steps))
+
+
+def rise_within_step(evidence: Evidence) -> tuple[int, str] | None:
+    """The largest rise of allocated bytes between two figures of one line or of neighbouring samples, and how it reads."""
+    best: tuple[int, str] | None = None
+    samples = [s for s in evidence.samples if s.allocated_bytes is not None]
+    for before, after in pairwise(samples):
+        rise = abs((after.allocated_bytes or 0) - (before.allocated_bytes or 0))
+        if best is None or rise > best[0]:
+            best = (
+                rise,
+                f"{show(min(before.allocated_bytes or 0, after.allocated_bytes or 0))} to {show(max(before.allocated_bytes or 0, after.allocated_bytes or 0))}",
+            )
+    for line in evidence.lines:
+        if "alloc" not in line.text.lower():
+            continue
+        figures = [round(float(number) * _UNITS[unit.lower()]) for number, unit in _FIGURE.findall(line.text)]
+        if len(figures) == 2 and (best is None or abs(figures[0] - figures[1]) > best[0]):
+            best = (abs(figures[0] - figures[1]), f"{show(min(figures))} to {show(max(figures))} in {line.where}")
+    return best
+
+
+def last_step(evidence: Evidence) -> int | None:
+    """The last step that a log shows before the failure: from samples and from progress bars (``128/1560 [``, as tqdm prints them)."""
+    steps = [s.step for s in evidence.samples if s.step is not None]
+    for line in evidence.lines:
+        steps += [int(done) for done, total in _PROGRESS.findall(line.text) if int(done) < int(total)]
+        steps += [int(n) for n in _STEP.findall(line.text)]
+    return max(steps, default=None)
+
+
+def steady_floor(evidence: Evidence) -> str | None:
+    """Whether the same figure stands in each of several log lines while another figure of the line varies."""
+    rows = [(line.where, [float(n) for n, _ in _FIGURE.findall(line.text)]) for line in evidence.lines]
+    rows = [(where, figures) for where, figures in rows if len(figures) >= 2]
+    if len(rows) < LEAST_POINTS or len({len(f) for _, f in rows}) > 1:
+        return None
+    columns = list(zip(*(f for _, f in rows), strict=True))
+    steady = [c for c in columns if max(c) - min(c) <= 0.02 * max(c)]
+    varied = [c for c in columns if max(c) > 1.3 * min(c)]
+    if steady and varied:
+        return f"from step to step one figure stays at {steady[0][0]:g} while another goes from {min(varied[0]):g} to {max(varied[0]):g} ({rows[-1][0]})"
+    return None

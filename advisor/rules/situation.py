@@ -23,8 +23,8 @@ def phase(evidence: Evidence) -> str | None:
     return failure.phase if failure is not None else None
 
 
-def in_phase(evidence: Evidence, *phases: str) -> bool:
-    """Whether the failure happened in one of these phases."""
+def in_phase(evidence: Evidence, *phases: str | None) -> bool:
+    """Whether the failure happened in one of these phases (``None``: in one that is not settled)."""
     return phase(evidence) in phases
 
 

@@ -1,0 +1,73 @@
+"""With everything in place, batch times sequence is too large."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import fingerprint
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import guessed, share_marks
+from advisor.rules.situation import checkpoints, in_phase
+from advisor.run import Run
+
+
+def _checkpointed(run: Run, evidence: Evidence) -> str | None:
+    return "checkpointing is on already, and the batch is still too large" if checkpoints(run) and in_phase(evidence, "forward", "loss", "backward") else None
+
+
+def _off(run: Run, _evidence: Evidence) -> str | None:
+    off = run.job.activations.checkpointing == "none" and not guessed(run, "activations.checkpointing")
+    return "checkpointing is off: that comes first" if off else None
+
+
+def _request(run: Run, evidence: Evidence) -> str | None:
+    return fingerprint.match(run, evidence, "mlp", "hidden") if in_phase(evidence, "forward", "loss", "backward", None) else None
+
+
+def _elsewhere(_run: Run, evidence: Evidence) -> str | None:
+    return "the failure is not in the forward or backward pass" if in_phase(evidence, "load", "step", "save", "resume", "rollout", "sync", "merge") else None
+
+
+RULE = Rule(
+    id="activations",
+    tier="batch",
+    title="Micro batch times sequence length is too large for the card",
+    cleared="Activations are a small part of the peak.",
+    prior=-0.9,
+    explains=("forward", "loss", "backward"),
+    marks=(
+        Mark("activations-checkpointed", 0.5, "checkpointed already", "the configuration", when=_checkpointed),
+        Mark("activations-unchecked", -0.7, "not checkpointed", "the configuration", when=_off),
+        Mark("activations-request", 1.2, "the request is an activation", "hidden states and MLP projections of the micro batch", when=_request),
+        Mark("activations-elsewhere", -2.5, "another phase", "the failing phase", when=_elsewhere),
+        Mark(
+            "activations-block",
+            0.8,
+            "the failure comes inside a block's forward pass, or while it is recomputed",
+            "transformers modeling_*.py; torch/utils/checkpoint.py recompute",
+            pattern=r"modeling_\w+\.py:forward|utils/checkpoint\.py|self\.(mlp|act_fn|gate_proj|up_proj|down_proj)\(",
+            on="frame",
+        ),
+        *share_marks("activations", "activations", some=0.3, most=0.5, weights=(0.9, 1.0), noun="activations"),
+    ),
+    remedies=("smaller-micro-batch", "shorter-sequence", "gradient-checkpointing", "context-parallel", "offload-activations"),
+    fires=(
+        Example(
+            "a long sequence with checkpointing",
+            job=job(
+                "Qwen/Qwen2.5-7B-Instruct",
+                method="{kind: lora, rank: 8}",
+                precision="{weights: bf16}",
+                batch="{micro_batch: 8, seq_len: 32768}",
+                activations="{checkpointing: full, attention: flash-2, loss: fused-linear}",
+                hardware="{gpu: a100-80gb}",
+            ),
+            text=trace(
+                "torch/utils/checkpoint.py|backward",
+                "transformers/models/qwen2/modeling_qwen2.py|forward|down_proj = self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))",
+            )
+            + oom("9.25 GiB", allocated=74.0, free=4.0),
+        ),
+    ),
+    quiet=(Example("while loading", text=trace("transformers/modeling_utils.py|from_pretrained") + oom("448.00 MiB", allocated=78.0)),),
+)

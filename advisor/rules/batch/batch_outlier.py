@@ -1,0 +1,87 @@
+"""One long or unlucky batch."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import growth
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.situation import in_phase
+from advisor.run import Run
+
+LATER = 10  # steps that went through before the failure: the steady state fits
+
+
+def _applies(_run: Run, evidence: Evidence) -> str | None:
+    if in_phase(evidence, "load", "save", "resume", "merge"):
+        return "the failure is not in a training step"
+    return None
+
+
+def _later(run: Run, evidence: Evidence) -> str | None:
+    """Steps went through before it failed, and nothing grew."""
+    step = growth.last_step(evidence)
+    if step is None or step < LATER or growth.growing(evidence) or not in_phase(evidence, "forward", "loss", "backward", None):
+        return None
+    packed = run.job.batch.packed is True
+    return None if packed else f"{step:,} steps went through before the one that failed"
+
+
+def _lengths(run: Run, _evidence: Evidence) -> str | None:
+    spread = run.job.batch.lengths
+    if spread is None or not spread.p50 or not (spread.max or spread.p99):
+        return None
+    longest = spread.max or spread.p99 or 0
+    return f"the longest sample has {longest:,} tokens, the median {spread.p50:,}" if longest >= 3 * spread.p50 else None
+
+
+def _peaks_vary(_run: Run, evidence: Evidence) -> str | None:
+    for series in growth.peaks(evidence):
+        if max(series.values) > 1.3 * min(series.values):
+            return f"the peak differs from step to step ({series.where})"
+    return None
+
+
+def _floor_steady(_run: Run, evidence: Evidence) -> str | None:
+    """The level before each step stays while the peaks differ: nothing is kept, batches differ."""
+    return growth.steady_floor(evidence)
+
+
+def _packed(run: Run, _evidence: Evidence) -> str | None:
+    fact = run.facts.get("batch.packed")
+    return "every sequence is full" if run.job.batch.packed is True and fact is not None and fact.kind in ("stated", "read") else None
+
+
+RULE = Rule(
+    id="batch-outlier",
+    tier="batch",
+    title="One batch is much longer than the others",
+    cleared="Nothing shows that the failing batch is an exception.",
+    prior=-1.2,
+    applies=_applies,
+    explains=("forward", "loss", "backward"),
+    marks=(
+        Mark(
+            "batch-outlier-later",
+            2.5,
+            "fails later",
+            "a steady footprint fails in the first steps; a padded batch is as long as its longest sample",
+            when=_later,
+        ),
+        Mark("batch-outlier-lengths", 1.5, "lengths differ", "the samples' lengths", when=_lengths),
+        Mark("batch-outlier-peaks", 1.5, "peaks differ", "max_memory_allocated by step", when=_peaks_vary),
+        Mark("batch-outlier-floor", 2.0, "steady between steps", "memory_allocated before each step", when=_floor_steady),
+        Mark("batch-outlier-packed", -2.5, "packed", "packed sequences are all of the same length", when=_packed),
+    ),
+    remedies=("cap-longest-batch", "smaller-micro-batch", "shorter-sequence", "fused-linear-loss"),
+    fires=(
+        Example(
+            "after many steps",
+            job=job("baichuan-inc/Baichuan2-13B-Base", method="{kind: lora, rank: 8}", batch="{micro_batch: 8, packed: false}"),
+            text="{'loss': 1.3, 'step': 230}\n 23%|##3  | 233/1000 [10:12<33:34]\n"
+            + trace("torch/autograd/graph.py|_engine_run_backward")
+            + oom("13.92 GiB", allocated=70.0, free=6.0),
+        ),
+    ),
+    quiet=(Example("at the first step", job=job(batch="{micro_batch: 8, seq_len: 8192, packed: true}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

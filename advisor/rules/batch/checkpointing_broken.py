@@ -1,0 +1,91 @@
+"""Checkpointing is configured but has no effect."""
+
+from __future__ import annotations
+
+from advisor.deviation import ineffective
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.situation import ADAPTER, checkpoints, in_phase
+from advisor.run import Run
+
+
+def _on(run: Run, _evidence: Evidence) -> bool:
+    fact = run.facts.get("activations.checkpointing")
+    return checkpoints(run) and fact is not None and fact.kind in ("stated", "read", "default")
+
+
+def _frozen_inputs(run: Run, evidence: Evidence) -> str | None:
+    risky = _on(run, evidence) and run.job.activations.reentrant is True and run.job.method.kind in ADAPTER
+    return "reentrant checkpointing of a frozen base: a block whose input needs no gradient is not recomputed" if risky else None
+
+
+def _fault(run: Run, _evidence: Evidence) -> Run | None:
+    return run.deviating(ineffective("activations.checkpointing", cause="checkpointing-broken")) if checkpoints(run) else None
+
+
+RULE = Rule(
+    id="checkpointing-broken",
+    tier="batch",
+    title="Gradient checkpointing is configured but has no effect",
+    cleared="Nothing shows that checkpointing is ineffective.",
+    prior=-1.5,
+    explains=("forward", "loss", "backward"),
+    marks=(
+        Mark(
+            "checkpointing-broken-inputs",
+            4.5,
+            "no input of a checkpointed block needs a gradient",
+            "torch/utils/checkpoint.py check_backward_validity: 'None of the inputs have requires_grad=True. Gradients will be None'",
+            pattern=r"None of the inputs have requires_grad\s*=\s*True",
+        ),
+        Mark(
+            "checkpointing-broken-grad",
+            2.0,
+            "the loss has no graph, as when checkpointed blocks get inputs without gradients",
+            "torch/autograd: 'element 0 of tensors does not require grad and does not have a grad_fn'",
+            pattern=r"element 0 of tensors does not require grad",
+        ),
+        Mark(
+            "checkpointing-broken-says",
+            3.5,
+            "the library says that it does not checkpoint",
+            "transformers: 'does not support gradient checkpointing'; TE and remote code print alike",
+            pattern=(
+                r"does not support gradient checkpointing|[Gg]radient checkpointing (is|was|will be) (disabled|ignored|not)|"
+                r"[Cc]heckpointing .{0,30}(has no effect|not supported)"
+            ),
+        ),
+        Mark(
+            "checkpointing-broken-frozen",
+            0.7,
+            "frozen inputs",
+            "torch/utils/checkpoint.py CheckpointFunction needs an input with requires_grad",
+            when=_frozen_inputs,
+        ),
+        Mark(
+            "checkpointing-broken-elsewhere",
+            -2.0,
+            "another phase",
+            "the failing phase",
+            when=lambda _, e: "the failure is not in the forward or backward pass" if in_phase(e, "load", "step", "save", "resume", "eval") else None,
+        ),
+    ),
+    fault=_fault,
+    remedies=("repair-checkpointing", "gradient-checkpointing"),
+    fires=(
+        Example(
+            "inputs without gradients",
+            job=job(
+                "meta-llama/Llama-2-7b-hf",
+                method="{kind: lora, rank: 8}",
+                activations="{checkpointing: full, reentrant: true}",
+                batch="{micro_batch: 4, seq_len: 2048}",
+            ),
+            text="torch/utils/checkpoint.py:31: UserWarning: None of the inputs have requires_grad=True. Gradients will be None\n"
+            + trace("transformers/models/llama/modeling_llama.py|forward|hidden_states = self.input_layernorm(hidden_states)")
+            + oom("128.00 MiB", allocated=23.0, capacity=23.69),
+        ),
+    ),
+    quiet=(Example("no such warning", job=job(activations="{checkpointing: full}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

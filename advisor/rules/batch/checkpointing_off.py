@@ -1,0 +1,86 @@
+"""Activations are all kept."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import share_marks
+from advisor.rules.situation import in_phase
+from advisor.run import Run
+
+
+def _off(run: Run, evidence: Evidence) -> str | None:
+    fact = run.facts.get("activations.checkpointing")
+    if run.job.activations.checkpointing != "none" or not in_phase(evidence, "forward", "loss", "backward", None):
+        return None
+    if fact is None or fact.kind not in ("stated", "read", "default"):
+        return None
+    return f"gradient checkpointing is off ({fact.where or fact.why or fact.kind})"
+
+
+def _said_off(run: Run, evidence: Evidence) -> str | None:
+    fact = run.facts.get("activations.checkpointing")
+    return f"it is written so ({fact.where})" if _off(run, evidence) and fact is not None and fact.kind in ("stated", "read") else None
+
+
+def _on(run: Run, _evidence: Evidence) -> str | None:
+    fact = run.facts.get("activations.checkpointing")
+    on = run.job.activations.checkpointing == "full" and fact is not None and fact.kind in ("stated", "read")
+    return f"gradient checkpointing is on ({fact.where or 'stated'})" if on and fact is not None else None
+
+
+def _elsewhere(_run: Run, evidence: Evidence) -> str | None:
+    return (
+        "the failure is not in the forward or backward pass"
+        if in_phase(evidence, "load", "step", "save", "resume", "eval", "rollout", "sync", "merge")
+        else None
+    )
+
+
+RULE = Rule(
+    id="checkpointing-off",
+    tier="batch",
+    title="Every layer's activations are kept: gradient checkpointing is off",
+    cleared="Gradient checkpointing is on, or activations are a small part of the peak.",
+    prior=-0.9,
+    explains=("forward", "loss", "backward"),
+    marks=(
+        Mark("checkpointing-off-off", 1.5, "off", "TrainingArguments.gradient_checkpointing is False by default", when=_off),
+        Mark("checkpointing-off-said", 0.7, "written so", "the configuration", when=_said_off),
+        Mark("checkpointing-off-on", -4.0, "on", "the configuration", when=_on),
+        Mark("checkpointing-off-elsewhere", -2.5, "another phase", "the failing phase", when=_elsewhere),
+        Mark(
+            "checkpointing-off-block",
+            1.2,
+            "the failure comes inside a block's forward pass",
+            "transformers modeling_*.py decoder layer, MLP, norm",
+            pattern=r"modeling_\w+\.py:forward: .*(self\.(mlp|self_attn|attn|input_layernorm|post_attention_layernorm|act_fn|"
+            r"[qkvo]_proj|gate_proj|up_proj|down_proj)\b|decoder_layer|layer_outputs|"
+            r"variance\s*=|hidden_states)|peft/tuners/\w+/layer\.py:forward|bitsandbytes/autograd/_functions\.py:forward|model\.py:forward: x = block",
+            on="frame",
+        ),
+        *share_marks("checkpointing-off", "activations", some=0.3, most=0.5, weights=(1.0, 1.0), noun="activations"),
+    ),
+    remedies=("gradient-checkpointing", "selective-checkpointing", "smaller-micro-batch"),
+    fires=(
+        Example(
+            "LoRA without checkpointing",
+            job=job(
+                "mistralai/Mistral-7B-v0.1",
+                method="{kind: lora, rank: 16, targets: all-linear}",
+                precision="{weights: bf16}",
+                batch="{micro_batch: 2, seq_len: 4096}",
+                activations="{checkpointing: none, attention: flash-2}",
+                hardware="{gpu: a100-40gb}",
+            ),
+            text=trace("transformers/models/mistral/modeling_mistral.py|forward|down_proj = self.down_proj(self.act_fn(self.gate_proj(x)) * self.up_proj(x))")
+            + oom("224.00 MiB", allocated=38.4, capacity=39.39),
+        ),
+    ),
+    quiet=(
+        Example(
+            "checkpointing on", job=job(activations="{checkpointing: full}", batch="{micro_batch: 8, seq_len: 8192}"), text=oom("512.00 MiB", allocated=76.5)
+        ),
+    ),
+)

@@ -1,0 +1,66 @@
+"""The evaluation batch is larger than the training batch."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.situation import TRAINING, in_phase
+from advisor.run import Run
+
+
+def _applies(_run: Run, evidence: Evidence) -> str | None:
+    return "the failure is in training or loading" if in_phase(evidence, *TRAINING, "load", "save", "resume") else None
+
+
+def _larger(run: Run, _evidence: Evidence) -> str | None:
+    train, settings = run.job.batch.micro_batch, run.job.eval
+    if train is None or settings is None or settings.micro_batch is None or settings.micro_batch <= train:
+        return None
+    return f"{settings.micro_batch} sequences in evaluation, {train} in training"
+
+
+def _evaluating(_run: Run, evidence: Evidence) -> str | None:
+    return "the failure comes during evaluation" if in_phase(evidence, "eval") else None
+
+
+RULE = Rule(
+    id="eval-batch",
+    tier="batch",
+    title="Evaluation uses a larger batch than training",
+    cleared="The evaluation batch is no larger than the training batch.",
+    prior=-1.0,
+    applies=_applies,
+    explains=("eval",),
+    marks=(
+        Mark(
+            "eval-batch-larger",
+            2.0,
+            "a larger batch",
+            "TrainingArguments.per_device_eval_batch_size is 8 by default, whatever the training batch is",
+            when=_larger,
+        ),
+        Mark("eval-batch-evaluating", 0.7, "in evaluation", "the failing phase", when=_evaluating),
+        Mark(
+            "eval-batch-frame",
+            2.0,
+            "the model's own forward pass runs in evaluation",
+            "transformers Trainer.prediction_step -> compute_loss -> model forward",
+            pattern=r"prediction_step|validation_step|eval_step",
+            on="frame",
+            when=lambda _, e: "" if in_phase(e, "eval") else None,
+        ),
+    ),
+    remedies=("smaller-eval-batch", "eval-on-host"),
+    fires=(
+        Example(
+            "eight in evaluation, one in training",
+            job=job(batch="{micro_batch: 1, seq_len: 8192}", eval="{micro_batch: 8}"),
+            text=trace(
+                "transformers/trainer.py|evaluation_loop", "transformers/trainer.py|prediction_step", "transformers/models/llama/modeling_llama.py|forward"
+            )
+            + oom("7.83 GiB", allocated=71.0, free=6.0),
+        ),
+    ),
+    quiet=(Example("in training", text=trace("torch/optim/adamw.py|_multi_tensor_adamw") + oom("512.00 MiB", allocated=76.5)),),
+)

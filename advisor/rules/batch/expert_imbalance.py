@@ -1,0 +1,71 @@
+"""One expert or rank receives most tokens."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import counters
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.run import Run
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    shape = run.architecture
+    if shape is not None and not any(b.experts for b in shape.blocks):
+        return "the model has no experts"
+    return None
+
+
+def _spread(_run: Run, evidence: Evidence) -> str | None:
+    """Only some of several ranks failed, with more allocated than the others report."""
+    failed = {f.rank for f in evidence.failures if f.rank is not None and not f.consequence}
+    peaks = {s.rank: s.peak_allocated_bytes or s.allocated_bytes for s in evidence.samples if s.rank is not None}
+    others = [v for r, v in peaks.items() if v and r not in failed]
+    held = counters.of(evidence).allocated
+    if not failed or held is None or len(others) < 2:
+        return None
+    return "the failing rank holds far more than the others" if held > 1.25 * max(others) else None
+
+
+def _parallel(run: Run, _evidence: Evidence) -> str | None:
+    expert = run.job.parallel.expert or 1
+    return f"experts are divided over {expert} ranks: a rank's share of the tokens depends on the router" if expert > 1 else None
+
+
+RULE = Rule(
+    id="expert-imbalance",
+    tier="batch",
+    title="One expert or rank receives most of the tokens",
+    cleared="The model has no experts, or nothing shows that they are unevenly used.",
+    prior=-1.5,
+    applies=_applies,
+    explains=("forward", "backward"),
+    marks=(
+        Mark(
+            "expert-imbalance-dispatch",
+            3.0,
+            "tokens are being sent to experts",
+            "Megatron core/transformer/moe/token_dispatcher.py, grouped_gemm; DeepSpeed sharded_moe; tutel, megablocks",
+            pattern=r"token_dispatcher\.py|permute\b|grouped_gemm|\bgmm\(|experts\.py|sharded_moe\.py|all_to_all|megablocks|deep_ep",
+            on="frame",
+        ),
+        Mark(
+            "expert-imbalance-parallel",
+            0.7,
+            "divided experts",
+            "Megatron --expert-model-parallel-size without --moe-expert-capacity-factor drops no token",
+            when=_parallel,
+        ),
+        Mark("expert-imbalance-spread", 2.5, "one rank holds more", "counters of the ranks", when=_spread),
+    ),
+    remedies=("balance-experts", "expert-parallel", "smaller-micro-batch"),
+    fires=(
+        Example(
+            "the dispatcher's permutation",
+            job=job("mistralai/Mixtral-8x7B-v0.1", parallel="{strategy: megatron, expert: 8, shard: 8}", framework="{name: megatron-lm}"),
+            text=trace("megatron/core/transformer/moe/token_dispatcher.py|token_permutation|permuted = permute(hidden_states, self.routing_map)")
+            + oom("6.10 GiB", allocated=73.0, free=3.0),
+        ),
+    ),
+    quiet=(Example("a dense model", job=job(), text=oom("512.00 MiB", allocated=76.5)),),
+)

@@ -1,0 +1,90 @@
+"""Logits and their loss are the peak."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import fingerprint
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import share_marks
+from advisor.rules.situation import in_phase
+from advisor.run import Run
+
+NO_LOGITS = ("fused-linear", "chunked")
+
+
+def _request(run: Run, evidence: Evidence) -> str | None:
+    for found in fingerprint.matches(run, evidence):
+        if found.candidate.kind == "logits" and found.solved_tokens is None:
+            return fingerprint.match(run, evidence, "logits")
+    return None
+
+
+def _solved(run: Run, evidence: Evidence) -> str | None:
+    for found in fingerprint.matches(run, evidence):
+        if found.candidate.kind == "logits" and found.solved_tokens is not None:
+            return fingerprint.match(run, evidence, "logits")
+    return None
+
+
+def _none_made(run: Run, _evidence: Evidence) -> str | None:
+    return f"the {run.job.activations.loss} loss makes no whole logits" if run.job.activations.loss in NO_LOGITS else None
+
+
+def _evaluating(_run: Run, evidence: Evidence) -> str | None:
+    return "the failure comes in evaluation" if in_phase(evidence, "eval") else None
+
+
+RULE = Rule(
+    id="logits",
+    tier="batch",
+    title="The logits and their loss are what fills the card",
+    cleared="No tensor of the size of the logits is at the failing moment.",
+    prior=-0.7,
+    explains=("forward", "loss", "backward"),
+    marks=(
+        Mark(
+            "logits-request",
+            4.0,
+            "the request is a tensor of logits",
+            "micro_batch x seq_len x vocab, in 2 or 4 bytes (transformers ForCausalLMLoss)",
+            when=_request,
+        ),
+        Mark("logits-solved", 2.5, "logits for a round number of tokens", "the same product, solved for the tokens", when=_solved),
+        Mark(
+            "logits-frame",
+            3.5,
+            "the loss or the log-probabilities are being computed",
+            (
+                "transformers loss_utils / modeling forward logits.float(); trl _get_per_token_logps, selective_log_softmax; verl "
+                "logprobs_from_logits, entropy_from_logits"
+            ),
+            pattern=r"logits\s*=\s*logits\.float|\.float\(\).*logits|logits\.float\(\)|loss_utils\.py|ForCausalLMLoss|cross_entropy|log_softmax|_get_(batch|per_token)_logps|"
+            r"get_batch_logps|selective_log_softmax|entropy_from_logits|logprobs_from_logits|log_probs_from_logits|gather_log_probabilities|shift_logits|self\.(lm_head|output)\(|"
+            r"logits\s*=\s*logits\s*/|vocab_parallel_cross_entropy|logits\s*=\s*self\.|compute_logits",
+            on="frame",
+        ),
+        Mark("logits-fused", -2.5, "no logits", "fused linear cross entropy works chunk by chunk", when=_none_made),
+        Mark("logits-evaluation", -1.0, "in evaluation", "the failing phase", when=_evaluating),
+        *share_marks("logits", "logits", some=0.25, most=0.45, weights=(0.8, 1.0), noun="logits and their copies"),
+    ),
+    remedies=("fused-linear-loss", "chunked-loss", "smaller-micro-batch"),
+    fires=(
+        Example(
+            "logits in fp32",
+            job=job(batch="{micro_batch: 6, seq_len: 8192}", activations="{attention: flash-2, checkpointing: full, loss: full-fp32}"),
+            text=trace("transformers/models/llama/modeling_llama.py|forward|logits = logits.float()") + oom("23.48 GiB", allocated=60.0, free=17.0),
+        ),
+        Example(
+            "the request alone",
+            job=job(
+                "Qwen/Qwen2.5-7B-Instruct",
+                batch="{micro_batch: 1, seq_len: 12288}",
+                activations="{attention: flash-2, checkpointing: full}",
+                hardware="{gpu: h100-80gb}",
+            ),
+            text=trace("torch/autograd/graph.py|_engine_run_backward") + oom("6.96 GiB", allocated=70.0, free=6.7),
+        ),
+    ),
+    quiet=(Example("in the step", text=trace("torch/optim/adamw.py|_multi_tensor_adamw") + oom("512.00 MiB", allocated=76.5)),),
+)

@@ -1,0 +1,70 @@
+"""Images expand to far more tokens than the text."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.run import Run
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    shape = run.architecture
+    if shape is None or shape.vision or run.job.model.vision is not None:
+        return None
+    return "the model reads no images"
+
+
+def _unbounded(run: Run, _evidence: Evidence) -> str | None:
+    vision, shape = run.job.model.vision, run.architecture
+    if shape is None or not shape.vision:
+        return None
+    if vision is None or (vision.max_pixels is None and vision.tokens is None):
+        return "nothing bounds how many tokens an image becomes"
+    return None
+
+
+def _many(run: Run, _evidence: Evidence) -> str | None:
+    vision, length = run.job.model.vision, run.job.batch.seq_len
+    if vision is None or not vision.tokens or not length:
+        return None
+    return f"{vision.tokens:,} of {length:,} tokens are images" if vision.tokens > 0.5 * length else None
+
+
+RULE = Rule(
+    id="vision-tokens",
+    tier="batch",
+    title="Images or video become far more tokens than the text",
+    cleared="The model reads no images, or they are few tokens.",
+    prior=-1.2,
+    applies=_applies,
+    explains=("forward", "loss", "backward"),
+    marks=(
+        Mark("vision-tokens-unbounded", 1.2, "unbounded", "Qwen2-VL processors: max_pixels decides the tokens of an image", when=_unbounded),
+        Mark("vision-tokens-many", 2.0, "mostly images", "tokens of an image = pixels / (patch x merge)²", when=_many),
+        Mark(
+            "vision-tokens-frame",
+            3.5,
+            "the vision tower is running",
+            "transformers modeling_*vl*.py VisionTransformer.forward, get_image_features; siglip, clip towers",
+            pattern=(
+                r"[Vv]ision\w*\.py|visual\(|get_(image|video)_features|vision_tower|VisionTransformer|image_embeds|patch_embed|pixel_values|"
+                r"modeling_(siglip|clip)"
+            ),
+            on="frame",
+        ),
+    ),
+    remedies=("cap-vision-tokens", "smaller-micro-batch", "shorter-sequence"),
+    fires=(
+        Example(
+            "a large picture",
+            job=job("Qwen/Qwen2.5-VL-7B-Instruct", batch="{micro_batch: 1, seq_len: 8192}", activations="{checkpointing: full}"),
+            text=trace(
+                "transformers/models/qwen2_5_vl/modeling_qwen2_5_vl.py|get_image_features|image_embeds = self.visual(pixel_values, grid_thw=image_grid_thw)",
+                "transformers/models/qwen2_5_vl/modeling_qwen2_5_vl.py|forward|hidden_states = self.patch_embed(hidden_states)",
+            )
+            + oom("5.20 GiB", allocated=74.0, free=3.0),
+        ),
+    ),
+    quiet=(Example("a text model", job=job(), text=oom("512.00 MiB", allocated=76.5)),),
+)

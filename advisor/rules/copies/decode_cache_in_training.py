@@ -1,0 +1,52 @@
+"""``use_cache`` fills a KV cache nobody reads."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import share_marks
+from advisor.rules.situation import TRAINING, in_phase
+from advisor.run import Run
+
+
+def _on(run: Run, evidence: Evidence) -> str | None:
+    fact = run.facts.get("framework.use_cache")
+    if run.job.framework.use_cache is not True or fact is None or fact.kind in ("assumed", "default"):
+        return None
+    return "the forward pass in training fills a key-value cache" if in_phase(evidence, *TRAINING) or evidence.failure is None else None
+
+
+RULE = Rule(
+    id="decode-cache-in-training",
+    tier="copies",
+    title="Training fills a key-value cache that nobody reads",
+    cleared="No key-value cache is filled in training.",
+    prior=-1.5,
+    marks=(
+        Mark("decode-cache-on", 1.5, "use_cache is on", "transformers modeling code: past_key_values are returned when use_cache is true", when=_on),
+        Mark(
+            "decode-cache-frame",
+            3.0,
+            "the cache is being filled in a training step",
+            "transformers/cache_utils.py DynamicCache.update (torch.cat of keys and values)",
+            pattern=r"cache_utils\.py:(update|lazy_initialization)|past_key_values?\.update|layer_past",
+            on="frame",
+            when=lambda _, e: None if in_phase(e, "rollout", "eval") else "",
+        ),
+        *share_marks("decode-cache", "decode-cache", some=0.05, most=0.15, weights=(0.5, 1.0), noun="the key-value cache"),
+    ),
+    remedies=("disable-decode-cache",),
+    fires=(
+        Example(
+            "use_cache in training",
+            job=job("EleutherAI/pythia-12b", framework="{use_cache: true}", batch="{micro_batch: 8, seq_len: 2048}"),
+            text=trace(
+                "transformers/models/gpt_neox/modeling_gpt_neox.py|forward",
+                "transformers/cache_utils.py|update|self.keys = torch.cat([self.keys, key_states], dim=-2)",
+            )
+            + oom("160.00 MiB", allocated=77.5),
+        ),
+    ),
+    quiet=(Example("the cache is off", job=job(framework="{use_cache: false}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

@@ -1,0 +1,99 @@
+"""The same weights or buffers are resident in two layouts or precisions, or once per layer."""
+
+from __future__ import annotations
+
+from advisor.deviation import extra
+from advisor.evidence import Evidence
+from advisor.rules import counters
+from advisor.rules.estimating import ledger_of
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom
+from advisor.rules.situation import near, weight_bytes
+from advisor.run import Run
+from advisor.units import GIB, show
+
+LEAST = GIB // 2
+
+
+def _loaded(evidence: Evidence) -> int | None:
+    """Allocated bytes after the model was built, as a log prints them."""
+    figures = [s.peak_allocated_bytes or s.allocated_bytes for s in evidence.samples if any(w in s.label.lower() for w in ("init", "load", "model"))]
+    known = [f for f in figures if f]
+    return known[0] if known else None
+
+
+def _surplus(run: Run, evidence: Evidence) -> int | None:
+    """What is allocated after loading beyond the weights."""
+    weights, held = weight_bytes(run), _loaded(evidence)
+    if held is None and evidence.failure is not None and evidence.failure.phase == "load":
+        held = counters.of(evidence).allocated
+    return None if weights is None or held is None else held - weights
+
+
+def _rotary(run: Run, evidence: Evidence) -> str | None:
+    """A cos/sin table for each layer: layers x positions x head_dim x 4 bytes (fp32, half of head_dim each for cos and sin)."""
+    surplus, shape, length = _surplus(run, evidence), run.architecture, run.job.batch.seq_len
+    if surplus is None or shape is None or length is None or surplus < LEAST:
+        return None
+    for width in (4, 2, 8):
+        tables = shape.layers * length * shape.blocks[0].head_dim * width
+        if near(surplus, tables, 0.08):
+            product = f"{shape.layers} layers x {length:,} positions x head_dim {shape.blocks[0].head_dim} x {width}"
+            return f"{show(surplus)} beyond the weights after loading: {product}, a table in every layer"
+    return None
+
+
+def _second_copy(run: Run, evidence: Evidence) -> str | None:
+    surplus, weights = _surplus(run, evidence), weight_bytes(run)
+    if surplus is None or weights is None or surplus < LEAST:
+        return None
+    for times, words in ((0.5, "half a copy (8 bit)"), (1.0, "one more copy"), (2.0, "a copy in twice the width")):
+        if near(surplus, times * weights, 0.06):
+            return f"{show(surplus)} beyond the {show(weights)} of weights after loading: {words}"
+    return None
+
+
+def _buffers(run: Run, evidence: Evidence) -> str | None:
+    surplus, weights = _surplus(run, evidence), weight_bytes(run)
+    if surplus is None or weights is None or surplus < max(LEAST, 0.08 * weights) or ledger_of(run) is None:
+        return None
+    return f"{show(surplus)} are allocated after loading beyond the {show(weights)} of weights"
+
+
+def _fault(run: Run, evidence: Evidence) -> Run | None:
+    surplus = _surplus(run, evidence)
+    return run.deviating(extra("weights", bytes=surplus, cause="duplicate-layout")) if surplus is not None and surplus >= LEAST else None
+
+
+RULE = Rule(
+    id="duplicate-layout",
+    tier="copies",
+    title="Weights or buffers are held twice: in two layouts, or once for each layer",
+    cleared="What is allocated after loading is one copy of the weights.",
+    prior=-1.0,
+    marks=(
+        Mark("duplicate-layout-rotary", 4.0, "a table in each layer", "rotary caches built per block (max_seq_len x head_dim, as a buffer)", when=_rotary),
+        Mark("duplicate-layout-copy", 2.5, "a second copy", "two layouts of the same tensors", when=_second_copy),
+        Mark("duplicate-layout-surplus", 1.0, "more than weights", "memory_allocated after loading less the parameters' bytes", when=_buffers),
+        Mark(
+            "duplicate-layout-code",
+            1.5,
+            "buffers are counted apart from parameters",
+            "torch.nn.Module.buffers: tensors that move with the model and are not parameters",
+            pattern=r"\.buffers\(\)|rope_init|cos_cached|sin_cached|freqs_cis|inv_freq",
+        ),
+    ),
+    fault=_fault,
+    remedies=("drop-duplicate-layout", "shorter-sequence", "share-rollout-weights", "upgrade"),
+    fires=(
+        Example(
+            "a rotary table in every layer",
+            job=job(batch="{micro_batch: 1, seq_len: 131072}", precision="{weights: bf16}", framework="{name: torchtune}"),
+            text=(
+                "Memory stats after model init:\n\tGPU peak memory allocation: 16.96 GiB\n\tGPU peak memory reserved: 17.04 GiB\n\tGPU peak memory "
+                "active: 16.96 GiB\n"
+            ),
+        ),
+    ),
+    quiet=(Example("in the step", job=job(batch="{micro_batch: 8, seq_len: 4096}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

@@ -1,0 +1,81 @@
+"""Evaluation gathers logits or predictions on the device."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import counters
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import oom, trace
+from advisor.rules.situation import TRAINING, in_phase
+from advisor.run import Run
+from advisor.units import MIB, show
+
+BATCHES = 3  # from this many batches on, a whole multiple of one batch's logits is an accumulation
+
+
+def _multiple(run: Run, evidence: Evidence) -> str | None:
+    """Concatenation asks for all batches so far in one tensor."""
+    shape, requested = run.architecture, counters.of(evidence).requested
+    batch = (run.job.eval.micro_batch if run.job.eval else None) or run.job.batch.micro_batch
+    length = run.job.batch.seq_len
+    if shape is None or requested is None or batch is None or length is None or not in_phase(evidence, "eval"):
+        return None
+    one = batch * length * shape.vocab * 4
+    count = round(requested / one)
+    if count >= BATCHES and abs(requested - count * one) <= 0.02 * one + 4 * MIB:
+        return f"the request of {show(requested)} is the logits of {count} evaluation batches in fp32"
+    return None
+
+
+def _evaluating(_run: Run, evidence: Evidence) -> str | None:
+    return "the failure comes during evaluation" if in_phase(evidence, "eval") else None
+
+
+def _keeps(run: Run, evidence: Evidence) -> str | None:
+    settings = run.job.eval
+    if settings is None or settings.accumulate != "device" or settings.keeps != "logits":
+        return None
+    return "evaluation keeps every batch's logits on the device" if in_phase(evidence, "eval") else None
+
+
+RULE = Rule(
+    id="eval-accumulation",
+    tier="copies",
+    title="Evaluation collects every batch's predictions on the card",
+    cleared="Nothing collects predictions on the card.",
+    prior=-1.0,
+    explains=("eval",),
+    marks=(
+        Mark(
+            "eval-accumulation-concat",
+            4.0,
+            "predictions of all batches are joined on the device",
+            "transformers trainer_pt_utils.nested_concat / torch_pad_and_concatenate / EvalLoopContainer",
+            pattern=r"nested_concat|torch_pad_and_concatenate|EvalLoopContainer|nested_gather|pad_across_processes|all_preds|preds_host",
+            on="frame",
+        ),
+        Mark("eval-accumulation-phase", 2.0, "in evaluation", "the failing phase", when=_evaluating),
+        Mark("eval-accumulation-keeps", 1.0, "keeps logits", "TrainingArguments eval_accumulation_steps None, prediction_loss_only False", when=_keeps),
+        Mark("eval-accumulation-multiple", 2.5, "whole batches", "torch.cat of n batches asks for n times one batch", when=_multiple),
+        Mark(
+            "eval-accumulation-running",
+            1.5,
+            "an evaluation was running",
+            "transformers Trainer.evaluation_loop logs '***** Running Evaluation *****' with 'Num examples'",
+            pattern=r"\*\*\*\*\* Running (Evaluation|Prediction) \*\*\*\*\*",
+            when=lambda _, e: None if in_phase(e, *TRAINING, "load", "save", "resume") else "",
+        ),
+    ),
+    remedies=("eval-on-host", "smaller-eval-batch"),
+    fires=(
+        Example(
+            "predictions of all batches",
+            text=trace(
+                "transformers/trainer.py|evaluation_loop|preds_host = logits if preds_host is None else nested_concat(preds_host, logits)",
+                "transformers/trainer_pt_utils.py|nested_concat|return torch_pad_and_concatenate(tensors, new_tensors)",
+            )
+            + oom("6.99 GiB", allocated=8.6, free=6.6, capacity=15.78),
+        ),
+    ),
+    quiet=(Example("in the step", text=trace("torch/optim/adamw.py|_multi_tensor_adamw") + oom("512.00 MiB", allocated=76.5)),),
+)

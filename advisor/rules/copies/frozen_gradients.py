@@ -1,0 +1,64 @@
+"""Gradients (or flat buffers) are kept for frozen weights because frozen and trainable share a unit."""
+
+from __future__ import annotations
+
+from advisor.deviation import extra
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom
+from advisor.rules.situation import ADAPTER, weight_bytes
+from advisor.run import Run
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    kind = run.job.method.kind
+    return "all weights are trained" if kind == "full" else None
+
+
+def _shared_unit(run: Run, _evidence: Evidence) -> str | None:
+    wrap = run.job.parallel.wrap
+    together = wrap is not None and wrap.adapters == "together"
+    mixed = run.job.parallel.strategy == "fsdp1" and run.job.method.kind in (*ADAPTER, "freeze") and together
+    return "adapters and frozen weights share a unit: its gradient is as large as the whole unit" if mixed else None
+
+
+def _fault(run: Run, _evidence: Evidence) -> Run | None:
+    whole, ranks = weight_bytes(run), max(1, run.job.parallel.shard or 1)
+    if whole is None or run.job.parallel.strategy != "fsdp1" or run.job.method.kind not in (*ADAPTER, "freeze"):
+        return None
+    return run.deviating(extra("gradients", bytes=whole // ranks, phases=("backward", "step"), cause="frozen-gradients"))
+
+
+RULE = Rule(
+    id="frozen-gradients",
+    tier="copies",
+    title="Frozen weights get gradients because they share a unit with trained ones",
+    cleared="No unit mixes frozen and trained weights.",
+    prior=-1.0,
+    applies=_applies,
+    marks=(
+        Mark(
+            "frozen-gradients-warning",
+            5.0,
+            "a unit has both frozen and trained parameters",
+            "torch/distributed/fsdp/_flat_param.py _validate_tensors_to_flatten / _init_utils warning",
+            pattern=(
+                r"has both parameters with requires_grad=True and False|gradient memory usage will be higher than expected|"
+                r"Must flatten tensors with uniform `?requires_grad`?"
+            ),
+        ),
+        Mark("frozen-gradients-unit", 1.5, "shared unit", "FSDP1 flattens a unit's parameters into one, with one gradient", when=_shared_unit),
+    ),
+    fault=_fault,
+    remedies=("wrap-frozen-apart", "fsdp"),
+    fires=(
+        Example(
+            "LoRA under FSDP1",
+            job=job(method="{kind: lora, rank: 16}", parallel="{strategy: fsdp1, shard: 4}"),
+            text="UserWarning: FullyShardedDataParallel has both parameters with requires_grad=True and False. "
+            "We do not recommend wrapping such modules since the gradient memory usage will be higher than expected (8030261248 numel instead of 41943040 numel before sharding via reduce-scatter).\n"
+            + oom("1.96 GiB", allocated=78.0),
+        ),
+    ),
+    quiet=(Example("full training", job=job(method="{kind: full}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

@@ -1,0 +1,78 @@
+"""A second, fp32 gradient buffer is kept for accumulation or bucketing."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import share_marks
+from advisor.rules.situation import in_phase
+from advisor.run import Run
+
+
+def _jax(run: Run, evidence: Evidence) -> str | None:
+    failure, steps = evidence.failure, run.job.batch.gradient_accumulation or 1
+    if failure is None or failure.backend != "jax" or steps < 2:
+        return None
+    return f"accumulation over {steps} micro batches keeps a second gradient buffer as large as the parameters"
+
+
+def _fp32_buffer(run: Run, evidence: Evidence) -> str | None:
+    precision = run.job.precision
+    wide = precision.gradients == "fp32" and precision.compute in ("bf16", "fp16") and precision.weights != "fp32"
+    return "gradients are kept in fp32 beside 16-bit weights" if wide and in_phase(evidence, "backward", "step") else None
+
+
+RULE = Rule(
+    id="gradient-buffer-wide",
+    tier="copies",
+    title="Gradients are held a second time, in fp32",
+    cleared="There is one gradient buffer, in the dtype of the weights.",
+    prior=-1.2,
+    marks=(
+        Mark("gradient-buffer-wide-jax", 3.5, "accumulation buffer", "optax.MultiSteps state acc_grads: one leaf for each parameter", when=_jax),
+        Mark(
+            "gradient-buffer-wide-fp32",
+            1.2,
+            "fp32 gradients",
+            "Megatron accumulate_allreduce_grads_in_fp32; DeepSpeed data_types.grad_accum_dtype",
+            when=_fp32_buffer,
+        ),
+        Mark(
+            "gradient-buffer-wide-frame",
+            3.0,
+            "the gradient buffer is being made",
+            "Megatron core/distributed/param_and_grad_buffer.py; DeepSpeed bf16_optimizer fp32_groups_gradients_flat; torch reducer buckets",
+            pattern=(
+                r"param_and_grad_buffer\.py|fp32_groups_gradient|_setup_for_real_optimizer.*grad|grad_accum_dtype|bf16_optimizer\.py:_setup|"
+                r"initialize_gradient_partitions"
+            ),
+            on="frame",
+        ),
+        Mark(
+            "gradient-buffer-wide-setting",
+            1.2,
+            "the wide buffer is asked for",
+            "Megatron --accumulate-allreduce-grads-in-fp32, --grad-reduce-in-fp32; DeepSpeed grad_accum_dtype fp32",
+            pattern=(
+                r"(accumulate[-_]allreduce[-_]grads[-_]in[-_]fp32|grad[-_]reduce[-_]in[-_]fp32)(['\"]?\s*[=:]\s*true)?|"
+                r"grad_accum_dtype['\"]?\s*[=:]\s*['\"]?fp32"
+            ),
+        ),
+        *share_marks("gradient-buffer-wide", "gradients", some=0.3, most=0.45, weights=(0.3, 0.5), noun="gradients"),
+    ),
+    remedies=("narrow-gradient-buffer", "zero-2", "smaller-micro-batch"),
+    fires=(
+        Example(
+            "Megatron's fp32 buffer",
+            job=job(precision="{weights: bf16, compute: bf16, gradients: fp32}", framework="{name: megatron-lm}", parallel="{strategy: megatron, tensor: 1}"),
+            text=trace("megatron/core/distributed/param_and_grad_buffer.py|__init__|self.grad_data = torch.zeros(self.numel, dtype=self.grad_dtype)")
+            + oom("29.92 GiB", allocated=60.0, free=17.0),
+        ),
+    ),
+    quiet=(
+        Example(
+            "16-bit gradients", job=job(precision="{gradients: bf16}"), text=trace("torch/nn/functional.py|cross_entropy") + oom("3.91 GiB", allocated=75.0)
+        ),
+    ),
+)

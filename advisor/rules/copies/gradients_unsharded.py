@@ -1,0 +1,90 @@
+"""Accumulation without synchronisation keeps whole gradients on each rank."""
+
+from __future__ import annotations
+
+from advisor.deviation import ineffective
+from advisor.evidence import Evidence
+from advisor.rules.growth import rise_within_step
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.situation import DIVIDES_GRADIENTS, in_phase, near
+from advisor.run import Run
+from advisor.units import show
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    strategy = run.job.parallel.strategy
+    if strategy is not None and strategy not in DIVIDES_GRADIENTS:
+        return f"the strategy {strategy} keeps whole gradients anyway"
+    return None
+
+
+def _rise(run: Run, evidence: Evidence) -> str | None:
+    """Between two figures of one step the allocated bytes rise by all parameters' gradients, where a share was due."""
+    shape, rise = run.architecture, rise_within_step(evidence)
+    if shape is None or rise is None or run.job.parallel.strategy not in DIVIDES_GRADIENTS:
+        return None
+    for width in (4, 2):
+        if near(rise[0], shape.parameters * width, 0.06):
+            return f"{rise[1]}: a rise of {show(rise[0])}, the whole model's gradients at {width} bytes, where each rank should keep a share"
+    return None
+
+
+def _accumulates(run: Run, evidence: Evidence) -> str | None:
+    steps, sync = run.job.batch.gradient_accumulation or 1, run.job.parallel.sync_each_microbatch
+    divided = run.job.parallel.strategy in ("fsdp1", "fsdp2")
+    if steps > 1 and divided and sync is False and in_phase(evidence, "backward", "step"):
+        return f"gradients are accumulated over {steps} micro batches without being divided in between"
+    return None
+
+
+def _fault(run: Run, _evidence: Evidence) -> Run | None:
+    if run.job.parallel.strategy not in ("fsdp1", "fsdp2", "zero2") or run.job.parallel.sync_each_microbatch is False:
+        return None
+    return run.deviating(ineffective("parallel.sync_each_microbatch", cause="gradients-unsharded"))
+
+
+RULE = Rule(
+    id="gradients-unsharded",
+    tier="copies",
+    title="Whole gradients stay on each rank while micro batches accumulate",
+    cleared="Gradients are divided after each micro batch.",
+    prior=-1.0,
+    applies=_applies,
+    marks=(
+        Mark("gradients-unsharded-rise", 4.0, "a whole gradient", "FSDP no_sync keeps unsharded gradients until the last micro batch", when=_rise),
+        Mark(
+            "gradients-unsharded-stated",
+            2.0,
+            "no division in between",
+            "accelerate GradientAccumulationPlugin.sync_each_batch False -> no_sync",
+            when=_accumulates,
+        ),
+        Mark(
+            "gradients-unsharded-frame",
+            2.0,
+            "the backward pass runs without synchronisation",
+            "torch FSDP no_sync; FSDP2 set_requires_gradient_sync(False), set_reshard_after_backward(False)",
+            pattern=r"no_sync|set_requires_gradient_sync|set_is_last_backward|unsharded_accumulated_grad",
+        ),
+    ),
+    fault=_fault,
+    remedies=("sync-each-microbatch", "smaller-micro-batch"),
+    fires=(
+        Example(
+            "FSDP without synchronisation",
+            job=job(parallel="{strategy: fsdp2, shard: 8, sync_each_microbatch: false}", batch="{micro_batch: 1, seq_len: 4096, gradient_accumulation: 8}"),
+            text=trace(
+                "torch/_tensor.py|backward|torch.autograd.backward(", "torch/distributed/fsdp/_fully_shard/_fsdp_param.py|unsharded_accumulated_grad_data"
+            )
+            + oom("1.96 GiB", allocated=77.0),
+        ),
+    ),
+    quiet=(
+        Example(
+            "one micro batch a step",
+            job=job(parallel="{strategy: fsdp2, shard: 8}", batch="{micro_batch: 8, seq_len: 4096, gradient_accumulation: 1}"),
+            text=trace("torch/nn/functional.py|cross_entropy") + oom("3.91 GiB", allocated=75.0),
+        ),
+    ),
+)

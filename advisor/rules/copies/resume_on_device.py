@@ -1,0 +1,78 @@
+"""A checkpoint is loaded on the device beside the live state."""
+
+from __future__ import annotations
+
+from advisor.deviation import extra
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import oom, trace
+from advisor.rules.situation import in_phase
+from advisor.run import Run
+
+
+def _resuming(_run: Run, evidence: Evidence) -> str | None:
+    return "the failure comes while a checkpoint is loaded" if in_phase(evidence, "resume") else None
+
+
+def _device(run: Run, _evidence: Evidence) -> str | None:
+    return "the checkpoint is read to the device" if run.job.resume is not None and run.job.resume.map == "device" else None
+
+
+def _fault(run: Run, evidence: Evidence) -> Run | None:
+    if run.job.resume is None and not in_phase(evidence, "resume"):
+        return None
+    return run.deviating(extra("weights", times=1, phases=("resume", "forward", "backward"), cause="resume-on-device"))
+
+
+RULE = Rule(
+    id="resume-on-device",
+    tier="copies",
+    title="A checkpoint is loaded on the card beside the live state",
+    cleared="No checkpoint is loaded on the card.",
+    prior=-1.0,
+    marks=(
+        Mark("resume-on-device-phase", 2.5, "while resuming", "the failing phase", when=_resuming),
+        Mark("resume-on-device-map", 2.0, "read to the device", "torch.load's map_location: what it names is where tensors go", when=_device),
+        Mark(
+            "resume-on-device-load",
+            2.5,
+            "a saved state is restored to the device that it was saved from",
+            "torch/serialization.py: without map_location each storage goes to its saved location (default_restore_location)",
+            pattern=(
+                r"serialization\.py:(restore_location|default_restore_location|_load|load)\b|torch\.load\([^)]*map_location\s*=\s*(device|['\"]cuda|"
+                r"args\.device|f?['\"]cuda)|_utils\.py:_cuda"
+            ),
+        ),
+        Mark(
+            "resume-on-device-optimizer",
+            2.5,
+            "the optimizer's saved state is loaded",
+            "transformers Trainer._load_optimizer_and_scheduler; accelerate load_accelerator_state; torch set_optimizer_state_dict",
+            pattern=r"_load_optimizer_and_scheduler|load_accelerator_state|set_optimizer_state_dict|optimizer\.load_state_dict|load_optimizer_state",
+        ),
+        Mark(
+            "resume-on-device-loaded",
+            2.0,
+            "a checkpoint had just been loaded",
+            "Megatron training/checkpointing.py prints 'successfully loaded checkpoint from ... at iteration n'",
+            pattern=(
+                r"successfully loaded checkpoint from|Resuming (training )?from|resume_from_checkpoint['\"]?\s*[=:]\s*(?!None|False|null)|"
+                r"init_from\s*=\s*['\"]resume"
+            ),
+        ),
+    ),
+    fault=_fault,
+    remedies=("resume-on-host", "detach-retained"),
+    fires=(
+        Example(
+            "every rank restores to the card that it was saved from",
+            text=trace(
+                "accelerate/checkpointing.py|load_accelerator_state|models[i].load_state_dict(torch.load(input_model_file))",
+                "torch/serialization.py|default_restore_location",
+                "torch/_utils.py|_cuda|return new_type(self.size()).copy_(self, non_blocking)",
+            )
+            + oom("40.00 MiB", allocated=30.0, capacity=31.75),
+        ),
+    ),
+    quiet=(Example("in the step", text=trace("torch/optim/adamw.py|_multi_tensor_adamw") + oom("512.00 MiB", allocated=76.5)),),
+)

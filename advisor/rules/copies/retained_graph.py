@@ -1,0 +1,68 @@
+"""A loss, output or hook keeps the autograd graph alive across steps."""
+
+from __future__ import annotations
+
+from advisor.deviation import retained
+from advisor.evidence import Evidence
+from advisor.rules import growth
+from advisor.rules.growth import growing
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import oom
+from advisor.run import Run
+
+ACCUMULATED = r"\b\w*loss\w*\s*(\+=|=\s*\w*loss\w*\s*\+)\s*(?!.*\b(item|detach|cpu|numpy|float)\b)[\w.]+"
+
+
+def _fault(run: Run, evidence: Evidence) -> Run | None:
+    return run.deviating(retained("activations", 1, cause="retained-graph")) if growth.allocated(evidence) and growing(evidence) else None
+
+
+RULE = Rule(
+    id="retained-graph",
+    tier="copies",
+    title="The autograd graph of earlier steps is kept alive",
+    cleared="Nothing keeps graphs of earlier steps: no growth from step to step, no loss summed with its graph.",
+    prior=-1.5,
+    marks=(
+        Mark(
+            "retained-graph-growth",
+            2.5,
+            "allocated grows with the steps",
+            "memory_allocated at one point of the step is constant unless tensors are kept",
+            when=lambda _, e: growing(e),
+        ),
+        Mark(
+            "retained-graph-sum",
+            3.0,
+            "losses are summed with their graphs",
+            "PyTorch FAQ, 'My model reports cuda runtime error(2): out of memory': a differentiable loss accumulated across the loop",
+            pattern=ACCUMULATED,
+        ),
+        Mark(
+            "retained-graph-flag",
+            2.5,
+            "the graph is kept on purpose",
+            "torch.autograd.backward(retain_graph=True) frees no saved tensor",
+            pattern=r"retain_graph\s*=\s*True|create_graph\s*=\s*True",
+        ),
+        Mark(
+            "retained-graph-kept",
+            2.0,
+            "outputs are collected with their graphs",
+            "a tensor in a list keeps its grad_fn and everything saved for it",
+            pattern=r"\b(losses|outputs|logits|preds|predictions)\.append\(\s*(?!.*\b(item|detach|cpu|numpy)\b)\w+\s*\)",
+        ),
+    ),
+    fault=_fault,
+    remedies=("detach-retained",),
+    fires=(
+        Example(
+            "a running sum",
+            text=(
+                "total_loss += loss\nstep 100 memory_allocated 4.10 GiB\nstep 200 memory_allocated 8.30 GiB\nstep 300 memory_allocated 12.40 "
+                "GiB\nstep 400 memory_allocated 16.60 GiB\n"
+            ),
+        ),
+    ),
+    quiet=(Example("no growth", text="loss.backward()\ntotal_loss += loss.item()\n" + oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),
+)

@@ -1,0 +1,75 @@
+"""An exception, cache, earlier trainer or model object keeps tensors alive."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.growth import growing
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import oom
+from advisor.run import Run
+
+
+def _compiled(run: Run, evidence: Evidence) -> str | None:
+    if not growing(evidence):
+        return None
+    stated = run.job.activations.compile
+    return "a compiled function keeps what its frames refer to, and the allocated bytes grow" if stated else None
+
+
+RULE = Rule(
+    id="retained-objects",
+    tier="copies",
+    title="Objects of earlier steps, runs or failures keep their tensors alive",
+    cleared="Nothing shows objects of earlier steps or runs that keep tensors.",
+    prior=-1.5,
+    marks=(
+        Mark(
+            "retained-objects-growth",
+            2.5,
+            "allocated grows from one turn to the next",
+            "memory_allocated returns to its level once the objects of a turn are gone",
+            when=lambda _, e: growing(e),
+        ),
+        Mark(
+            "retained-objects-loop",
+            2.5,
+            "a trainer is built again in one process",
+            "a trainer holds model, optimizer and accelerator; accelerate's AcceleratorState and callbacks outlive `del trainer`",
+            pattern=r"del\s+\w*(trainer|model|engine)\w*|accelerator\.free_memory\(|gc\.collect\(\)",
+        ),
+        Mark("retained-objects-compiled", 2.0, "compiled", "torch._dynamo caches guards and resume functions per frame", when=_compiled),
+        Mark(
+            "retained-objects-dynamo",
+            1.5,
+            "the failing frame is a resumed piece of a compiled function",
+            "torch._dynamo names the continuation after a graph break torch_dynamo_resume_in_<function>",
+            pattern=r"torch_dynamo_resume_in_",
+            on="frame",
+        ),
+        Mark(
+            "retained-objects-exception",
+            2.5,
+            "a failed attempt's frames are still referred to",
+            "a Python exception holds its traceback and so every local tensor (PyTorch FAQ, out of memory in an except clause)",
+            pattern=r"During handling of the above exception|find_executable_batch_size|auto_find_batch_size",
+        ),
+        Mark(
+            "retained-objects-checkpoint",
+            1.5,
+            "the loaded checkpoint stays bound to a name",
+            "torch.load returns a dict whose tensors live as long as the variable",
+            pattern=r"\b(checkpoint|ckpt|state_dict|state)\s*=\s*torch\.load\((?!.*(cpu|meta))",
+        ),
+    ),
+    remedies=("detach-retained", "empty-cache", "upgrade"),
+    fires=(
+        Example(
+            "a trainer for each fold",
+            text=(
+                "del trainer, model\niter 0 memory_allocated 2.10 GiB\niter 1 memory_allocated 4.20 GiB\niter 2 memory_allocated 6.30 GiB\niter 3 "
+                "memory_allocated 8.40 GiB\n"
+            ),
+        ),
+    ),
+    quiet=(Example("the first step", text=oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),
+)

@@ -1,0 +1,74 @@
+"""``modules_to_save`` or untied embeddings duplicate large tables."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import fingerprint
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom
+from advisor.rules.situation import ADAPTER
+from advisor.run import Run
+from advisor.units import GIB, show
+
+TABLES = ("embed_tokens", "lm_head", "wte", "word_embeddings", "embeddings")
+BYTES_TRAINED = 16  # fp32 copy 4 + fp32 gradient 4 + two fp32 moments 8 (peft ModulesToSaveWrapper with autocast_adapter_dtype)
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    saved = run.job.method.modules_to_save
+    if run.job.method.kind is not None and run.job.method.kind not in ADAPTER:
+        return "no adapters are trained"
+    return "no module is saved beside the adapters" if saved is not None and not saved else None
+
+
+def _large(run: Run, _evidence: Evidence) -> str | None:
+    saved, shape = run.job.method.modules_to_save or (), run.architecture
+    count = sum(1 for name in saved if any(t in name for t in TABLES))
+    if not count or shape is None:
+        return None
+    held = count * shape.vocab * shape.hidden * BYTES_TRAINED
+    return f"{', '.join(saved)} are copied and trained: {count} x {shape.vocab:,} x {shape.hidden:,} x {BYTES_TRAINED} = {show(held)}" if held >= GIB else None
+
+
+def _request(run: Run, evidence: Evidence) -> str | None:
+    return fingerprint.match(run, evidence, "vocabulary-weight") if run.job.method.modules_to_save else None
+
+
+RULE = Rule(
+    id="saved-module-copy",
+    tier="copies",
+    title="Whole embedding tables are copied and trained beside the adapters",
+    cleared="No large module is copied beside the adapters.",
+    prior=-1.0,
+    applies=_applies,
+    marks=(
+        Mark("saved-module-copy-large", 2.5, "large tables", "peft ModulesToSaveWrapper deep-copies the module and keeps the original", when=_large),
+        Mark("saved-module-copy-request", 2.0, "the request is such a table", "a copy, gradient or moment has the table's shape", when=_request),
+        Mark(
+            "saved-module-copy-frame",
+            2.5,
+            "the copy is made or its state is built",
+            "peft/utils/other.py ModulesToSaveWrapper.update: copy.deepcopy(self.original_module)",
+            pattern=r"ModulesToSaveWrapper|_set_trainable|utils/other\.py:update",
+            on="frame",
+        ),
+        Mark(
+            "saved-module-copy-resized",
+            0.7,
+            "the vocabulary was resized",
+            "transformers resize_token_embeddings; LLaMA-Factory then adds embeddings to modules_to_save",
+            pattern=r"resize_token_embeddings|resize_vocab['\"]?\s*[=:]\s*true|Resized (token )?embeddings",
+        ),
+    ),
+    remedies=("reduce-modules-to-save", "tie-embeddings", "eight-bit-optimizer"),
+    fires=(
+        Example(
+            "embeddings and head saved",
+            job=job(
+                "Qwen/Qwen2.5-7B", method="{kind: lora, base: nf4, rank: 16, modules_to_save: [embed_tokens, lm_head]}", batch="{micro_batch: 1, seq_len: 1024}"
+            ),
+            text=oom("2.03 GiB", allocated=22.1, capacity=23.64, free=0.9),
+        ),
+    ),
+    quiet=(Example("adapters alone", job=job(method="{kind: lora, rank: 16, modules_to_save: []}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

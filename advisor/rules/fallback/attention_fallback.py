@@ -1,0 +1,129 @@
+"""The fused attention kernel was not used, so the score matrix is materialised."""
+
+from __future__ import annotations
+
+from advisor.deviation import ineffective
+from advisor.evidence import Evidence
+from advisor.rules import fingerprint
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import share_marks
+from advisor.run import Run
+
+FUSED = frozenset({"sdpa", "flash-2", "flash-3", "flex", "xformers", "te-fused"})
+SOFTCAP_KNOWN = "the model's attention has a soft cap, which SDPA does not take"
+
+
+def _request(run: Run, evidence: Evidence) -> str | None:
+    return fingerprint.match(run, evidence, "attention")
+
+
+def _square(run: Run, evidence: Evidence) -> str | None:
+    return fingerprint.match(run, evidence, "mask")
+
+
+def _square_of_code(_run: Run, evidence: Evidence) -> str | None:
+    """Lengths in the shown code whose square is the request, for a usual element size."""
+    return fingerprint.square(evidence)
+
+
+def _head_dim(run: Run, _evidence: Evidence) -> str | None:
+    shape = run.architecture
+    if shape is None or run.job.activations.attention not in ("sdpa", None):
+        return None
+    widest = max((b.head_dim for b in shape.blocks if b.kind != "mixer"), default=0)
+    return f"head_dim {widest} is larger than 256: no fused kernel takes it in training" if widest > 256 else None
+
+
+def _softcap(run: Run, _evidence: Evidence) -> str | None:
+    shape = run.architecture
+    return SOFTCAP_KNOWN if shape is not None and shape.softcap_attention and run.job.activations.attention in ("sdpa", "eager", None) else None
+
+
+def _eager(run: Run, _evidence: Evidence) -> str | None:
+    fact = run.facts.get("activations.attention")
+    chosen = run.job.activations.attention == "eager" and fact is not None and fact.kind in ("stated", "read", "inferred")
+    return f"eager attention is set ({fact.where or fact.kind})" if chosen and fact is not None else None
+
+
+def _old_card(run: Run, _evidence: Evidence) -> str | None:
+    card = run.card
+    if card is None or card.sm is None or card.sm >= 80 or run.job.precision.compute != "bf16" or run.job.activations.attention != "sdpa":
+        return None
+    return f"a {card.name} (compute capability {card.capability}) has no fused bf16 attention kernel"
+
+
+def _fault(run: Run, _evidence: Evidence) -> Run | None:
+    if run.job.activations.attention not in FUSED:
+        return None
+    return run.deviating(ineffective("activations.attention", cause="attention-fallback"))
+
+
+RULE = Rule(
+    id="attention-fallback",
+    tier="fallback",
+    title="The attention scores are materialised: the fused kernel is not used",
+    cleared="The fused attention kernel is used: no tensor of the size of the score matrix.",
+    prior=-1.0,
+    explains=("forward", "backward", "eval"),
+    marks=(
+        Mark("attention-fallback-request", 3.5, "the request is a score matrix", "softmax(Q Kᵀ) has batch x heads x seq_len² elements", when=_request),
+        Mark("attention-fallback-square", 2.5, "the request is a square mask", "a dense mask or block mask has seq_len² elements", when=_square),
+        Mark("attention-fallback-lengths", 2.5, "a square of a shown length", "a dense mask has length² elements", when=_square_of_code),
+        Mark(
+            "attention-fallback-frame",
+            3.5,
+            "the unfused attention code is running",
+            "transformers eager_attention_forward; torch _math_attention_inner, create_mask; Megatron DotProductAttention",
+            pattern=r"eager_attention_forward|_math_attention_inner|flex_attention\.py:create_(block_)?mask|math_attention|attn_weights\s*=\s*(nn\.functional|F|torch)\S*softmax|"
+            r"torch\.matmul\(\s*q\w*\s*,\s*k\w*|attn_weights\s*=\s*torch\.(matmul|bmm)|scores\s*=\s*\(?q\w*\s*@\s*k|attention_scores\s*=|baddbmm|"
+            r"UnfusedDotProductAttention|_attn\(self, query",
+            on="frame",
+        ),
+        Mark(
+            "attention-fallback-sdpa",
+            1.2,
+            "the failure comes inside scaled_dot_product_attention",
+            "ATen sdp_utils.cpp: flash and memory-efficient kernels ask for no seq_len² tensor, the math path does",
+            pattern=r"scaled_dot_product_attention\(|sdpa_attention_forward",
+            on="frame",
+        ),
+        Mark(
+            "attention-fallback-says-eager",
+            3.5,
+            "the library says that it falls back to the unfused code",
+            "LLaMA-Factory attention.py; transformers modeling_utils; torch flex_attention warning 'unfused implementation'",
+            pattern=r"(use|using|fall(ing|s)? ?back to|default(ing)? to) (the )?(eager|math|manual|naive|vanilla|slow|unfused)\b.*(attention|implementation)?|"
+            r"unfused implementation|materializes the full scores matrix|flash_attn.{0,60}undefined symbol|"
+            r"[Ff]lash ?[Aa]ttention.{0,40}(not (installed|available|supported)|only supports|is disabled|failed to import|undefined symbol)",
+        ),
+        Mark("attention-fallback-head-dim", 1.5, "wide heads", "ATen sdp_utils.cpp check_head_dim_size: flash and cuDNN take at most 256", when=_head_dim),
+        Mark("attention-fallback-softcap", 1.0, "soft cap", "transformers: attn_logit_softcapping needs eager or flex", when=_softcap),
+        Mark("attention-fallback-eager", 1.5, "eager", "attn_implementation", when=_eager),
+        Mark("attention-fallback-card", 1.5, "old card", "ATen sdp_utils.cpp: bf16 needs compute capability 8.0", when=_old_card),
+        *share_marks("attention-fallback", "attention", some=0.2, most=0.4, weights=(1.0, 1.5), noun="attention scores"),
+    ),
+    fault=_fault,
+    remedies=("restore-flash-attention", "gradient-checkpointing", "shorter-sequence"),
+    fires=(
+        Example(
+            "eager attention",
+            job=job("meta-llama/Llama-2-7b-hf", batch="{micro_batch: 2, seq_len: 8192}", activations="{attention: eager, checkpointing: full}"),
+            text=trace(
+                "transformers/models/llama/modeling_llama.py|forward",
+                (
+                    "transformers/models/llama/modeling_llama.py|eager_attention_forward|attn_weights = nn.functional.softmax(attn_weights, "
+                    "dim=-1, dtype=torch.float32)"
+                ),
+            )
+            + oom("16.00 GiB", allocated=65.0, free=12.0),
+        ),
+    ),
+    quiet=(
+        Example(
+            "flash attention, logits",
+            job=job(batch="{micro_batch: 6, seq_len: 8192}", activations="{attention: flash-2, checkpointing: full}"),
+            text=trace("transformers/models/llama/modeling_llama.py|forward|logits = logits.float()") + oom("23.48 GiB", allocated=60.0, free=17.0),
+        ),
+    ),
+)

@@ -1,0 +1,107 @@
+"""Weights were loaded in fp32 because no dtype was given."""
+
+from __future__ import annotations
+
+from advisor.deviation import widened
+from advisor.evidence import Evidence
+from advisor.rules import counters
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import share
+from advisor.rules.situation import QUANTISED, in_phase, weight_bytes
+from advisor.run import Run
+from advisor.units import show
+
+
+def _default(run: Run, _evidence: Evidence) -> str | None:
+    fact = run.facts.get("precision.weights")
+    if run.job.precision.weights != "fp32" or run.job.method.base in QUANTISED or fact is None or fact.kind in ("stated", "read"):
+        return None
+    whole = weight_bytes(run)
+    size = f", {show(whole)} where 16 bit is half" if whole else ""
+    return f"no dtype is given, so the weights are fp32{size} ({fact.where or fact.why or fact.kind})"
+
+
+def _weighty(run: Run, evidence: Evidence) -> str | None:
+    part = share(run, evidence, "weights")
+    return f"fp32 weights are {part:.0%} of the failing moment" if run.job.precision.weights == "fp32" and part >= 0.3 else None
+
+
+def _sixteen(run: Run, _evidence: Evidence) -> str | None:
+    fact = run.facts.get("precision.weights")
+    given = fact is not None and fact.kind in ("stated", "read") and run.job.precision.weights in ("bf16", "fp16")
+    return f"a 16-bit dtype is given ({fact.where or 'stated'})" if given and fact is not None else None
+
+
+def _beyond_sixteen(run: Run, evidence: Evidence) -> str | None:
+    """While loading alone, more than the 16-bit weights is allocated, and no more than the fp32 ones."""
+    half, held = weight_bytes(run, 2), counters.of(evidence).wanted
+    if half is None or held is None or not in_phase(evidence, "load") or run.job.method.base in QUANTISED or (run.job.parallel.device_map or ()):
+        return None
+    if 1.15 * half < held <= 2.1 * half:
+        return f"{show(held)} wanted while loading; the weights are {show(half)} in 16 bit and {show(2 * half)} in fp32"
+    return None
+
+
+def _fault(run: Run, _evidence: Evidence) -> Run | None:
+    if run.job.precision.weights == "fp32" or run.job.method.base in QUANTISED:
+        return None
+    return run.deviating(widened("precision.weights", "fp32", cause="default-fp32-load"))
+
+
+RULE = Rule(
+    id="default-fp32-load",
+    tier="fallback",
+    title="The weights are in fp32 because no dtype was given when they were loaded",
+    cleared="The weights are in a 16-bit dtype, or quantised.",
+    prior=-1.0,
+    marks=(
+        Mark(
+            "default-fp32-default",
+            1.5,
+            "by default",
+            "transformers before 5: from_pretrained without torch_dtype builds fp32; TRL: dtype float32 for a model given by name",
+            when=_default,
+        ),
+        Mark("default-fp32-weighty", 1.0, "much of the card", "the estimate's ledger", when=_weighty),
+        Mark("default-fp32-sixteen", -1.5, "dtype given", "from_pretrained(torch_dtype=...)", when=_sixteen),
+        Mark("default-fp32-beyond", 2.0, "more than 16-bit weights", "4 bytes a parameter", when=_beyond_sixteen),
+        Mark(
+            "default-fp32-cast-late",
+            3.5,
+            "the model is cast only after it was placed on the device",
+            "torch.nn.Module.to: a module built in the default dtype is moved first; the cast that follows is too late for the peak",
+            pattern=r"(from_pretrained|load_model|build_model|create_model)\([^\n]*\bdevice(_map)?\s*=[^\n]*\)\s*\.\s*(to\([^)]*(bfloat16|float16|half)|half\(|bfloat16\()|"
+            r"\.(cuda|to)\(\s*(['\"]?cuda[^)]*|device|rank|local_rank|args\.device)?\)\s*\.\s*(half\(|bfloat16\(|to\([^)]*(bfloat16|float16))",
+        ),
+        Mark(
+            "default-fp32-move",
+            1.0,
+            "the failure comes while whole modules are moved to the device",
+            "torch/nn/modules/module.py _apply -> convert -> t.to",
+            pattern=r"nn/modules/module\.py:(convert|_apply)\b",
+            on="frame",
+            when=lambda run, e: None if run.job.precision.weights in ("bf16", "fp16") and _sixteen(run, e) else "",
+        ),
+    ),
+    fault=_fault,
+    remedies=("load-in-16-bit", "qlora"),
+    fires=(
+        Example(
+            "no dtype, transformers 4",
+            job=job(
+                "meta-llama/Llama-2-7b-hf", framework="{name: hf-trainer, versions: {transformers: 4.44.0}}", method="{kind: full}", hardware="{gpu: rtx-3090}"
+            ),
+            text="model = build_model(device='cuda').to(torch.bfloat16)\n"
+            + trace("torch/nn/modules/module.py|to|return self._apply(convert)", "torch/nn/modules/module.py|convert|return t.to(")
+            + oom("172.00 MiB", allocated=23.0, capacity=23.69),
+        ),
+    ),
+    quiet=(
+        Example(
+            "bf16 given",
+            job=job("Qwen/Qwen2.5-0.5B", precision="{weights: bf16}", batch="{micro_batch: 16, seq_len: 4096}", hardware="{gpu: a100-80gb}"),
+            text=trace("torch/nn/functional.py|cross_entropy") + oom("37.10 GiB", allocated=60.0, free=18.0),
+        ),
+    ),
+)

@@ -1,0 +1,89 @@
+"""fp8 keeps caches, transposes and masters, so nothing is saved."""
+
+from __future__ import annotations
+
+from advisor.deviation import extra
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom
+from advisor.rules.situation import near, weight_bytes
+from advisor.run import Run
+from advisor.units import show
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    compute = run.job.precision.compute
+    return f"the compute dtype is {compute}" if compute in ("bf16", "fp16", "fp32") else None
+
+
+def _fp8(run: Run, _evidence: Evidence) -> str | None:
+    compute = run.job.precision.compute
+    return f"computing in {compute} keeps the weights in their own dtype and adds narrow copies of them" if compute in ("fp8", "mxfp8", "nvfp4") else None
+
+
+def _copies(run: Run, evidence: Evidence) -> str | None:
+    """Allocated is the weights and about two bytes a weight more: the fp8 copy and its transpose."""
+    weights, two = weight_bytes(run), weight_bytes(run, 2.0)
+    if weights is None or two is None or _fp8(run, evidence) is None:
+        return None
+    for sample in evidence.samples:
+        held = sample.allocated_bytes or 0
+        if near(held - weights, two, 0.12) or near(held - weights, two / 2, 0.1):
+            return f"{show(held)} allocated, {show(held - weights)} beyond the weights: an fp8 copy and its transpose are 1 to 2 bytes a weight"
+    return None
+
+
+def _fault(run: Run, evidence: Evidence) -> Run | None:
+    two = weight_bytes(run, 2.0)
+    return run.deviating(extra("weights", bytes=two, dtype="fp8", cause="fp8-not-smaller")) if two is not None and _fp8(run, evidence) else None
+
+
+RULE = Rule(
+    id="fp8-not-smaller",
+    tier="fallback",
+    title="fp8 adds copies of the weights instead of replacing them",
+    cleared="The job does not compute in fp8.",
+    prior=-0.5,
+    applies=_applies,
+    marks=(
+        Mark(
+            "fp8-not-smaller-compute",
+            2.0,
+            "fp8 compute",
+            "TransformerEngine module/linear.py keeps the high-precision weight beside an fp8 workspace",
+            when=_fp8,
+        ),
+        Mark(
+            "fp8-not-smaller-copies",
+            2.5,
+            "copies of the weights",
+            "TransformerEngine quantized_tensor.py: rowwise and columnwise data, one byte each",
+            when=_copies,
+        ),
+        Mark(
+            "fp8-not-smaller-frame",
+            2.0,
+            "an fp8 workspace or transpose is being made",
+            "transformer_engine get_weight_workspace, fp8_transpose, update_usage(columnwise)",
+            pattern=r"get_weight_workspace|fp8_transpose|fp8_cast_transpose|_transpose_cache|Float8Tensor|columnwise",
+            on="frame",
+        ),
+        Mark(
+            "fp8-not-smaller-code",
+            1.0,
+            "TransformerEngine is used",
+            "transformer_engine.pytorch.fp8_autocast",
+            pattern=r"fp8_autocast|transformer_engine|backend['\"]?\s*[:=]\s*['\"]?(TE|MSAMP)\b",
+        ),
+    ),
+    fault=_fault,
+    remedies=("drop-fp8", "gradient-checkpointing"),
+    fires=(
+        Example(
+            "TransformerEngine",
+            job=job("meta-llama/Llama-3.2-3B", precision="{weights: fp32, compute: fp8}", batch="{micro_batch: 4, seq_len: 2048}"),
+            text="with te.fp8_autocast(enabled=True):\n" + oom("3.03 GiB", allocated=75.0, free=2.9),
+        ),
+    ),
+    quiet=(Example("bf16", job=job(precision="{compute: bf16}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

@@ -1,0 +1,86 @@
+"""The allocator holds enough bytes, but no block large enough."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import counters, growth
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import oom
+from advisor.run import Run
+from advisor.units import show
+
+
+def _enough(_run: Run, evidence: Evidence) -> str | None:
+    """Stranded and free bytes together exceed the request: it failed for want of one block."""
+    figures = counters.of(evidence)
+    if figures.stranded is None or figures.requested is None or figures.capacity is None:
+        return None
+    together = figures.stranded + (figures.free or 0)
+    if figures.stranded >= 0.06 * figures.capacity and together > figures.requested:
+        return f"{show(figures.stranded)} reserved but unallocated and {show(figures.free or 0)} free, against a request of {show(figures.requested)}"
+    return None
+
+
+def _much(_run: Run, evidence: Evidence) -> str | None:
+    figures = counters.of(evidence)
+    much = figures.stranded is not None and figures.capacity is not None and figures.stranded >= 0.1 * figures.capacity
+    return f"{show(figures.stranded or 0)} are stranded in partly used segments, a tenth of the card or more" if much else None
+
+
+def _little(_run: Run, evidence: Evidence) -> str | None:
+    figures = counters.of(evidence)
+    little = figures.stranded is not None and figures.capacity is not None and figures.stranded < 0.03 * figures.capacity
+    return f"only {show(figures.stranded or 0)} are reserved but unallocated" if little else None
+
+
+def _reserved_climbs(_run: Run, evidence: Evidence) -> str | None:
+    steady = {s.label for s in growth.peaks(evidence) + growth.allocated(evidence) if s.flat}
+    for series in growth.reserved(evidence):
+        if series.rises and (series.label in steady or steady):
+            return f"reserved rises from {show(series.values[0])} to {show(series.values[-1])} while the allocated peaks stay"
+    return None
+
+
+def _expandable(run: Run, _evidence: Evidence) -> str | None:
+    allocator = run.job.framework.allocator or {}
+    return "expandable segments are on" if allocator.get("expandable_segments") is True else None
+
+
+RULE = Rule(
+    id="fragmentation",
+    tier="fallback",
+    title="Enough memory is reserved, but no block is large enough: the allocator's cache is fragmented",
+    cleared="Little is reserved but unallocated: the memory is in use, not fragmented.",
+    prior=-1.5,
+    marks=(
+        Mark(
+            "fragmentation-enough",
+            3.5,
+            "enough in pieces",
+            "c10 CUDACachingAllocator: reserved - allocated after release_cached_blocks is split remainders",
+            when=_enough,
+        ),
+        Mark("fragmentation-much", 1.5, "much is stranded", "the same counter", when=_much),
+        Mark(
+            "fragmentation-little",
+            -2.0,
+            "little is stranded",
+            "the same counter; the sentence about expandable segments is constant and says nothing",
+            when=_little,
+        ),
+        Mark("fragmentation-climbs", 2.5, "reserved climbs", "max_memory_allocated flat while memory_reserved rises", when=_reserved_climbs),
+        Mark("fragmentation-expandable", -2.0, "expandable segments", "c10 ExpandableSegment maps pages behind one address range", when=_expandable),
+        Mark(
+            "fragmentation-varied-gemm",
+            0.5,
+            "shapes change from step to step",
+            "grouped experts and offloaded states allocate other sizes each step",
+            pattern=r"grouped_gemm|\bgmm\(|load_megatron_optimizer|backload|onload|load_fsdp_(optimizer|model)_to_gpu",
+            on="frame",
+            when=_enough,
+        ),
+    ),
+    remedies=("expandable-segments", "bounded-shapes", "empty-cache"),
+    fires=(Example("a fifth of the card in pieces", text=oom("3.40 GiB", allocated=62.0, unallocated=14.0, free=1.0)),),
+    quiet=(Example("the card is full of tensors", text=oom("512.00 MiB", allocated=76.9, unallocated=0.6)),),
+)

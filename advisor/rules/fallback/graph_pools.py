@@ -1,0 +1,57 @@
+"""Private pools (CUDA graphs, many compiled shapes) hold memory the job cannot use."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import oom
+from advisor.run import Run
+from advisor.units import GIB, show
+
+
+def _private(_run: Run, evidence: Evidence) -> str | None:
+    failure = evidence.failure
+    held = failure.private_pool_bytes if failure is not None else None
+    return f"{show(held)} lie in private pools" if held is not None and held >= GIB // 2 else None
+
+
+def _large(_run: Run, evidence: Evidence) -> str | None:
+    failure = evidence.failure
+    if failure is None or failure.private_pool_bytes is None or failure.capacity_bytes is None:
+        return None
+    return (
+        f"private pools hold {failure.private_pool_bytes / failure.capacity_bytes:.0%} of the card"
+        if failure.private_pool_bytes > 0.08 * failure.capacity_bytes
+        else None
+    )
+
+
+RULE = Rule(
+    id="graph-pools",
+    tier="fallback",
+    title="Private pools of CUDA graphs hold memory that the rest of the job cannot use",
+    cleared="No private pool holds a noticeable share of the card.",
+    prior=-1.5,
+    marks=(
+        Mark("graph-pools-private", 3.0, "private pools", "c10 CUDACachingAllocator prints what private pools hold (graphs, MemPool)", when=_private),
+        Mark("graph-pools-large", 1.5, "large pools", "the same counter", when=_large),
+        Mark(
+            "graph-pools-recorded",
+            3.5,
+            "a graph is recorded for each shape",
+            "torch/_inductor/cudagraph_trees.py: 'CUDAGraph supports dynamic shapes by recording a new graph for each distinct input size'",
+            pattern=r"recording a new graph for each distinct input size|observed \d+ distinct sizes|cudagraph_(trees|utils)\.py|CUDAGraphNode",
+        ),
+    ),
+    remedies=("bounded-shapes", "rollout-fraction"),
+    fires=(
+        Example(
+            "a graph for each length",
+            text="CUDAGraph supports dynamic shapes by recording a new graph for each distinct input size. We have observed 51 distinct sizes.\n"
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 256.00 MiB. GPU 0 has a total capacity of 79.10 GiB of which 120.00 MiB is free. "
+            "Of the allocated memory 60.10 GiB is allocated by PyTorch, with 18.20 GiB allocated in private pools (e.g., CUDA Graphs), "
+            "and 512.00 MiB is reserved by PyTorch but unallocated.\n",
+        ),
+    ),
+    quiet=(Example("no pools", text=oom("512.00 MiB", allocated=76.9, unallocated=0.6)),),
+)

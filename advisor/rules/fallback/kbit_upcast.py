@@ -1,0 +1,78 @@
+"""Preparation for k-bit training widens what is not quantised."""
+
+from __future__ import annotations
+
+from advisor.deviation import widened
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import share
+from advisor.rules.situation import QUANTISED
+from advisor.run import Run
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    return "all weights are trained, so nothing is prepared for k-bit training" if run.job.method.kind == "full" else None
+
+
+def _not_quantised(run: Run, _evidence: Evidence) -> str | None:
+    method = run.job.method
+    if method.kbit_preparation is not True or method.base in QUANTISED:
+        return None
+    fact = run.facts.get("method.kbit_preparation")
+    return (
+        "the preparation for k-bit training runs on a base that is not quantised: every weight becomes fp32"
+        if fact is not None and fact.kind in ("stated", "read")
+        else None
+    )
+
+
+def _wide_tables(run: Run, evidence: Evidence) -> str | None:
+    shape, method = run.architecture, run.job.method
+    if shape is None or method.base not in QUANTISED or method.kbit_preparation is not True:
+        return None
+    tables = (shape.embedding_parameters + shape.head_parameters) * 4
+    part = share(run, evidence, "weights")
+    return f"embedding and head are fp32 after the preparation ({tables / 2**30:.1f} GiB)" if part >= 0.3 and tables > 3 * 2**30 else None
+
+
+def _fault(run: Run, _evidence: Evidence) -> Run | None:
+    method = run.job.method
+    if method.kbit_preparation is not True or method.base in QUANTISED or run.job.precision.weights == "fp32":
+        return None
+    return run.deviating(widened("precision.weights", "fp32", cause="kbit-upcast"))
+
+
+RULE = Rule(
+    id="kbit-upcast",
+    tier="fallback",
+    title="The preparation for k-bit training widens weights to fp32",
+    cleared="Nothing widens weights for k-bit training.",
+    prior=-1.0,
+    applies=_applies,
+    marks=(
+        Mark(
+            "kbit-upcast-frame",
+            4.5,
+            "a 16-bit parameter is being widened",
+            "peft/utils/other.py prepare_model_for_kbit_training: param.data = param.data.to(torch.float32)",
+            pattern=r"prepare_model_for_(kbit|int8)_training.*float32|utils/other\.py:prepare_model_for_(kbit|int8)_training|_prepare_model_for_kbit_training",
+            on="frame",
+        ),
+        Mark("kbit-upcast-unquantised", 3.0, "nothing is quantised", "it casts every fp16 and bf16 parameter that is not Params4bit", when=_not_quantised),
+        Mark("kbit-upcast-tables", 1.0, "wide tables", "the same loop casts embeddings and head", when=_wide_tables),
+    ),
+    fault=_fault,
+    remedies=("keep-kbit-narrow", "apply-quantization", "qlora"),
+    fires=(
+        Example(
+            "preparation of a 16-bit base",
+            job=job(
+                "meta-llama/Llama-2-7b-hf", method="{kind: lora, base: none, kbit_preparation: true}", precision="{weights: fp16}", hardware="{gpu: rtx-3090}"
+            ),
+            text=trace("peft/utils/other.py|prepare_model_for_kbit_training|param.data = param.data.to(torch.float32)")
+            + oom("172.00 MiB", allocated=23.1, capacity=23.69),
+        ),
+    ),
+    quiet=(Example("full training", job=job(method="{kind: full}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

@@ -1,0 +1,54 @@
+"""Dtype or kernel is not supported by the card and is emulated."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom
+from advisor.run import Run
+
+
+def _bf16(run: Run, _evidence: Evidence) -> str | None:
+    card = run.card
+    if card is None or card.sm is None or card.sm >= 80 or run.job.precision.compute != "bf16":
+        return None
+    return f"a {card.name} (compute capability {card.capability}) has no bf16 arithmetic: it is emulated through fp32"
+
+
+def _fp8(run: Run, _evidence: Evidence) -> str | None:
+    card = run.card
+    if card is None or card.sm is None or card.sm >= 89 or run.job.precision.compute not in ("fp8", "mxfp8", "nvfp4"):
+        return None
+    return f"a {card.name} (compute capability {card.capability}) has no {run.job.precision.compute} arithmetic"
+
+
+RULE = Rule(
+    id="kernel-unsupported",
+    tier="fallback",
+    title="The card does not support the dtype or kernel that was asked for, and a larger one is used",
+    cleared="The card supports the dtype and the kernels that were asked for.",
+    prior=-1.2,
+    marks=(
+        Mark("kernel-unsupported-bf16", 2.0, "no bf16", "CUDA programming guide: bf16 from compute capability 8.0", when=_bf16),
+        Mark("kernel-unsupported-fp8", 2.5, "no fp8", "TransformerEngine quantization.py check_fp8_support: 8.9", when=_fp8),
+        Mark(
+            "kernel-unsupported-says",
+            3.0,
+            "a library says that the card is too old for a kernel",
+            "flash-attn: 'FlashAttention only supports Ampere GPUs or newer'; bitsandbytes and TransformerEngine capability checks",
+            pattern=(
+                r"only supports? (Ampere|Hopper|compute capability)|compute capability .{0,40}(or (higher|newer)|required|not supported)|"
+                r"Your GPU does not support|not supported on (this|your) (GPU|device)|no kernel image is available"
+            ),
+        ),
+    ),
+    remedies=("upgrade", "load-in-16-bit", "restore-flash-attention"),
+    fires=(
+        Example(
+            "bf16 on a T4",
+            job=job("Qwen/Qwen2.5-0.5B", precision="{compute: bf16}", hardware="{gpu: t4}"),
+            text="RuntimeError: FlashAttention only supports Ampere GPUs or newer.\n" + oom("64.00 MiB", allocated=14.0, capacity=14.56),
+        ),
+    ),
+    quiet=(Example("bf16 on an A100", job=job(precision="{compute: bf16}", hardware="{gpu: a100-80gb}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

@@ -1,0 +1,70 @@
+"""A fused or chunked loss is configured but bypassed (evaluation, unsupported model, patched twice)."""
+
+from __future__ import annotations
+
+from advisor.deviation import ineffective
+from advisor.evidence import Evidence
+from advisor.rules import fingerprint
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.run import Run
+
+NO_LOGITS = ("fused-linear", "chunked")
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    loss = run.job.activations.loss
+    return "no fused or chunked loss is configured" if loss is not None and loss not in NO_LOGITS else None
+
+
+def _request(run: Run, evidence: Evidence) -> str | None:
+    if run.job.activations.loss not in NO_LOGITS:
+        return None
+    found = fingerprint.match(run, evidence, "logits")
+    return f"{found}, which the configured loss never makes" if found else None
+
+
+def _fault(run: Run, _evidence: Evidence) -> Run | None:
+    return run.deviating(ineffective("activations.loss", cause="loss-fallback")) if run.job.activations.loss in NO_LOGITS else None
+
+
+RULE = Rule(
+    id="loss-fallback",
+    tier="fallback",
+    title="The fused loss is configured but not used: whole logits are made",
+    cleared="The configured loss makes no whole logits, and none are seen.",
+    prior=-1.2,
+    applies=_applies,
+    marks=(
+        Mark("loss-fallback-request", 4.0, "whole logits", "a fused linear cross entropy holds one chunk of logits", when=_request),
+        Mark(
+            "loss-fallback-frame",
+            3.5,
+            "the unfused loss is running",
+            "transformers loss_utils.ForCausalLMLoss, lm_head forward; torch cross_entropy",
+            pattern=r"logits\s*=\s*logits\.float\(\)|ForCausalLMLoss|loss_utils\.py|self\.lm_head\(|F\.cross_entropy|functional\.py:cross_entropy",
+            on="frame",
+            when=lambda run, _: "" if run.job.activations.loss in NO_LOGITS else None,
+        ),
+        Mark(
+            "loss-fallback-unsupported",
+            4.0,
+            "the kernel library says that it does not know the model, or could not be loaded",
+            "liger_kernel/transformers/monkey_patch.py: 'There are currently no Liger kernels supported for model type'",
+            pattern=(
+                r"no Liger kernels supported|[Ll]iger.{0,60}(not (installed|available|supported)|disabled|failed)|"
+                r"UNSLOTH_RETURN_LOGITS\s*=?\s*['\"]?\s*1|cut_cross_entropy.{0,60}(not|fail)"
+            ),
+        ),
+    ),
+    fault=_fault,
+    remedies=("restore-fused-loss", "fused-linear-loss", "smaller-micro-batch"),
+    fires=(
+        Example(
+            "logits in spite of a fused loss",
+            job=job(batch="{micro_batch: 6, seq_len: 8192}", activations="{loss: fused-linear, checkpointing: full}"),
+            text=trace("transformers/loss/loss_utils.py|ForCausalLMLoss|logits = logits.float()") + oom("23.48 GiB", allocated=60.0, free=17.0),
+        ),
+    ),
+    quiet=(Example("full loss", job=job(activations="{loss: full-fp32}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

@@ -1,0 +1,60 @@
+"""The optimizer's step makes a parameter-sized temporary."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import fingerprint
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import oom, trace
+from advisor.rules.situation import in_phase
+from advisor.run import Run
+
+
+def _flat(run: Run, evidence: Evidence) -> str | None:
+    return fingerprint.match(run, evidence, "flat-whole", "flat-shard", "flat-group") if in_phase(evidence, "step", "load") else None
+
+
+RULE = Rule(
+    id="optimizer-temporary",
+    tier="fallback",
+    title="The optimizer's step makes temporaries as large as the parameters",
+    cleared="The step makes no parameter-sized temporary.",
+    prior=-1.0,
+    explains=("step",),
+    marks=(
+        Mark(
+            "optimizer-temporary-foreach",
+            4.5,
+            "a list of temporaries is made, one for each parameter",
+            "torch/optim _multi_tensor_adam: torch._foreach_sqrt, _foreach_div make new lists; _foreach_norm in clipping",
+            pattern=r"_multi_tensor_\w+|torch\._foreach_(sqrt|div|mul|add|norm|lerp|addcdiv|neg)\(",
+            on="frame",
+        ),
+        Mark(
+            "optimizer-temporary-unscale",
+            2.5,
+            "gradients are widened or copied for the step",
+            "DeepSpeed stage_1_and_2.step: single_grad_partition to fp32; bf16_optimizer, unscale_and_clip_grads",
+            pattern=r"unscale_and_clip_grads|single_grad_partition|_prepare_fp32_grad|flatten_dense_tensors|\.float\(\)|to\(torch\.float32\)",
+            on="frame",
+            when=lambda _, e: "" if in_phase(e, "step") else None,
+        ),
+        Mark(
+            "optimizer-temporary-decomposition",
+            2.0,
+            "an update is built densely",
+            "Muon newtonschulz, Adafactor update, Lion sign: each makes matrices of the parameter's shape",
+            pattern=r"newton_?schulz|zeropower|adafactor\.py|_approx_sq_grad",
+            on="frame",
+        ),
+        Mark("optimizer-temporary-flat", 2.0, "one flat buffer", "DeepSpeed and Megatron step over flat groups", when=_flat),
+    ),
+    remedies=("fused-optimizer", "offload-optimizer", "optimizer-in-backward"),
+    fires=(
+        Example(
+            "foreach AdamW",
+            text=trace("torch/optim/adamw.py|_multi_tensor_adamw|exp_avg_sq_sqrt = torch._foreach_sqrt(device_exp_avg_sqs)") + oom("68.00 MiB", allocated=77.0),
+        ),
+    ),
+    quiet=(Example("in the forward pass", text=trace("torch/nn/functional.py|cross_entropy") + oom("3.91 GiB", allocated=75.0)),),
+)

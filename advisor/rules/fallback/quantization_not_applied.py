@@ -1,0 +1,101 @@
+"""The weights asked for in 4 or 8 bit are resident in 16 (fused experts, missing kernel, unsupported card)."""
+
+from __future__ import annotations
+
+from advisor.deviation import ineffective
+from advisor.evidence import Evidence
+from advisor.rules import counters, fingerprint
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.situation import QUANTISED, in_phase, weight_bytes
+from advisor.run import Run
+from advisor.units import show
+
+FOUR_BIT = ("nf4", "fp4", "gptq-int4", "awq-int4", "mxfp4")
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    return (
+        "the base is not to be quantised"
+        if run.job.method.base == "none" and run.facts.get("method.base") and run.facts["method.base"].kind in ("stated", "read")
+        else None
+    )
+
+
+def _experts(run: Run, _evidence: Evidence) -> str | None:
+    shape = run.architecture
+    if shape is None or run.job.method.base not in QUANTISED:
+        return None
+    fused = any(t.role == "expert" and not t.linear for b in shape.blocks for t in b.tensors)
+    share = shape.expert_parameters / shape.parameters
+    if share < 0.4:
+        return None
+    held = "one fused tensor a layer, which is no nn.Linear" if fused else "experts, in some versions held as one tensor a layer that is no nn.Linear"
+    return f"{share:.0%} of the weights are {held}: what looks for nn.Linear leaves them in 16 bit"
+
+
+def _larger(run: Run, evidence: Evidence) -> str | None:
+    """While loading, more is allocated than all weights would take quantised."""
+    whole, held = weight_bytes(run, 1.1 if run.job.method.base == "int8" else 0.6), counters.of(evidence).allocated
+    if whole is None or held is None or run.job.method.base not in QUANTISED or not in_phase(evidence, "load"):
+        return None
+    return f"{show(held)} allocated while loading, where all weights quantised are about {show(whole)}" if held > 1.5 * whole else None
+
+
+def _request(run: Run, evidence: Evidence) -> str | None:
+    return fingerprint.match(run, evidence, "expert-stack") if run.job.method.base in QUANTISED else None
+
+
+def _fault(run: Run, _evidence: Evidence) -> Run | None:
+    return run.deviating(ineffective("method.base", cause="quantization-not-applied")) if run.job.method.base in QUANTISED else None
+
+
+RULE = Rule(
+    id="quantization-not-applied",
+    tier="fallback",
+    title="Weights that should be in 4 or 8 bit are in 16 bit",
+    cleared="The weights are in the layout that was asked for.",
+    prior=-1.0,
+    applies=_applies,
+    marks=(
+        Mark(
+            "quantization-not-applied-mxfp4",
+            4.5,
+            "the loader says that it falls back to 16 bit",
+            "transformers quantizer_mxfp4.py: 'MXFP4 quantization requires ... we will default to dequantizing the model to bf16'",
+            pattern=r"default to dequantizing the model|dequantiz(e|ing) the model to bf16|will be (loaded|kept) in (bf16|float16|16[- ]bit)",
+        ),
+        Mark(
+            "quantization-not-applied-experts",
+            2.0,
+            "fused experts",
+            "bitsandbytes replaces nn.Linear only (transformers integrations/bitsandbytes.py)",
+            when=_experts,
+        ),
+        Mark("quantization-not-applied-larger", 3.0, "too much for quantised weights", "bits a weight of the layout, scales included", when=_larger),
+        Mark("quantization-not-applied-request", 3.0, "a 16-bit stack of experts", "a fused expert tensor has experts x out x in elements", when=_request),
+        Mark(
+            "quantization-not-applied-convert",
+            1.0,
+            "the loader materialises weights in their own dtype",
+            "transformers core_model_loading._materialize_copy: tensor.to(device, dtype)",
+            pattern=r"core_model_loading\.py:_materialize_copy|convert_moe_packed_tensors",
+            on="frame",
+            when=lambda run, _: "" if run.job.method.base in QUANTISED else None,
+        ),
+    ),
+    fault=_fault,
+    remedies=("apply-quantization", "offload-parameters", "larger-gpu"),
+    fires=(
+        Example(
+            "experts are no linear layers",
+            job=job("allenai/OLMoE-1B-7B-0924", method="{kind: lora, base: nf4}", hardware="{gpu: rtx-3060}"),
+            text=trace(
+                "transformers/modeling_utils.py|from_pretrained",
+                "transformers/core_model_loading.py|_materialize_copy|tensor = tensor.to(device=device, dtype=dtype)",
+            )
+            + oom("256.00 MiB", allocated=11.3, capacity=11.76, free=0.07),
+        ),
+    ),
+    quiet=(Example("16 bit is meant", job=job(method="{kind: full, base: none}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

@@ -1,0 +1,105 @@
+"""The job does not fit these cards in any reasonable form."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import counters
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.situation import ADAPTER, DIVIDES_OPTIMIZER, DIVIDES_WEIGHTS, QUANTISED, gpus
+from advisor.run import Run
+from advisor.units import show
+
+FULL_BYTES = {"adamw": 16, "adamw-8bit": 10, "paged-adamw": 8, "paged-adamw-8bit": 8, "adafactor": 8.1, "lion": 12, "sgd": 8, "sgd-momentum": 12, "muon": 12}
+BASE_BYTES = {"nf4": 0.56, "fp4": 0.56, "int8": 1.03, "gptq-int4": 0.53, "awq-int4": 0.53, "fp8": 1.0, "mxfp4": 0.53}
+
+
+def least_state(run: Run) -> int | None:
+    """Weights, gradients and optimizer state of one GPU if everything were divided over all of them, bytes.
+
+    16 bytes a trained parameter (bf16 weight 2 + gradient 2 + fp32 master 4 + moments 8, ZeRO section 3), the base's layout for a frozen one.
+    """
+    shape = run.architecture
+    if shape is None:
+        return None
+    method, optimizer = run.job.method, run.job.optimizer.name or "adamw"
+    if method.kind in ADAPTER:
+        width = BASE_BYTES.get(method.base or "none", 4.0 if run.job.precision.weights == "fp32" else 2.0)
+    else:
+        width = float(FULL_BYTES.get(optimizer, 16))
+        if run.job.precision.weights in ("bf16", "fp16") and run.job.precision.master == "none":
+            width = width / 2
+        if run.job.offload.optimizer in ("cpu", "nvme"):
+            width = min(width, 4.0)
+    return round(shape.parameters * width / gpus(run))
+
+
+def _never(run: Run, evidence: Evidence) -> str | None:
+    least, capacity = least_state(run), counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
+    if least is None or capacity is None or least < 0.95 * capacity:
+        return None
+    return f"even divided over all {gpus(run)} GPUs, weights, gradients and optimizer state are {show(least)} on a card of {show(capacity)}"
+
+
+def _everything_done(run: Run, evidence: Evidence) -> str | None:
+    """What costs least is in place: state divided, checkpointing on, one sequence."""
+    job = run.job
+    divided = gpus(run) < 2 or job.parallel.strategy in DIVIDES_WEIGHTS or (job.parallel.tensor or 1) > 1
+    small = (job.batch.micro_batch or 8) == 1 and job.activations.checkpointing == "full"
+    return (
+        "state is divided, the micro batch is 1 and checkpointing is on already"
+        if divided and small and (least_state(run) or 0) > 0.6 * (counters.of(evidence).capacity or 1 << 62)
+        else None
+    )
+
+
+def _room(run: Run, evidence: Evidence) -> str | None:
+    least, capacity = least_state(run), counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
+    fits = least is not None and capacity is not None and least < 0.6 * capacity
+    return f"divided over all GPUs the state is {show(least or 0)}, which leaves room on a card of {show(capacity or 0)}" if fits else None
+
+
+def _leaner(run: Run, evidence: Evidence) -> str | None:
+    """Dividing the state is not yet done, and would be enough."""
+    undone = (
+        run.job.parallel.strategy not in DIVIDES_OPTIMIZER and gpus(run) > 1 and (run.job.parallel.tensor or 1) == 1 and run.job.method.base not in QUANTISED
+    )
+    return "the state is not divided yet" if undone and _never(run, evidence) is None else None
+
+
+RULE = Rule(
+    id="capacity",
+    tier="hardware",
+    title="The job is too large for these cards in any reasonable form",
+    cleared="The job can be made to fit these cards.",
+    prior=-1.5,
+    marks=(
+        Mark("capacity-never", 4.5, "never fits", "ZeRO (arXiv 1910.02054) section 3: bytes a parameter, divided by all ranks", when=_never),
+        Mark("capacity-done", 1.0, "all done", "the configuration", when=_everything_done),
+        Mark("capacity-room", -2.5, "room", "the same sum", when=_room),
+        Mark("capacity-undivided", -1.0, "not divided", "the configuration", when=_leaner),
+    ),
+    remedies=("more-gpus", "qlora", "lora", "offload-optimizer", "larger-gpu", "offload-parameters", "smaller-model"),
+    fires=(
+        Example(
+            "full training of 70B on sixteen 40 GB cards",
+            job=job(
+                "meta-llama/Llama-2-70b-hf",
+                method="{kind: full}",
+                precision="{weights: bf16, compute: bf16, mixed: deepspeed, master: fp32}",
+                parallel="{strategy: zero3, shard: 16}",
+                batch="{micro_batch: 1, seq_len: 1024}",
+                activations="{checkpointing: full}",
+                hardware="{gpu: a100-40gb, gpus_per_node: 8, nodes: 2}",
+            ),
+            text=trace("deepspeed/runtime/zero/stage3.py|initialize_optimizer_states") + oom("3.73 GiB", allocated=35.8, capacity=39.42, free=2.4),
+        ),
+    ),
+    quiet=(
+        Example(
+            "a small model",
+            job=job("Qwen/Qwen2.5-0.5B", batch="{micro_batch: 64, seq_len: 4096}", hardware="{gpu: a100-80gb}"),
+            text=oom("37.10 GiB", allocated=60.0, free=18.0),
+        ),
+    ),
+)

@@ -1,0 +1,108 @@
+"""Bucket, prefetch or all-gather buffers are the peak, or the communicator starves because the allocator's cache holds the rest."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import counters, fingerprint
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import share_marks
+from advisor.rules.situation import in_phase
+from advisor.run import Run
+from advisor.units import show
+
+
+def _bucket(run: Run, evidence: Evidence) -> str | None:
+    return fingerprint.match(run, evidence, "bucket")
+
+
+def _unit(run: Run, evidence: Evidence) -> str | None:
+    return (
+        fingerprint.match(run, evidence, "unit", alone=True)
+        if run.job.parallel.strategy in ("fsdp1", "fsdp2", "zero3") and not in_phase(evidence, "save", "load")
+        else None
+    )
+
+
+def _collective(_run: Run, evidence: Evidence) -> str | None:
+    failure = evidence.failure
+    return "the communicator's own allocation failed" if failure is not None and failure.kind == "collective" else None
+
+
+def _cached(_run: Run, evidence: Evidence) -> str | None:
+    """The allocator holds far more than is allocated, so nothing is left for what does not go through it."""
+    failure = evidence.failure
+    if failure is None or failure.kind not in ("collective", "gpu-driver"):
+        return None
+    for sample in reversed(evidence.samples):
+        reserved, held = sample.reserved_bytes or sample.peak_reserved_bytes, sample.allocated_bytes
+        if reserved and held and reserved - held > 0.15 * reserved:
+            return f"{show(reserved)} are reserved where {show(held)} are allocated: the rest is cache that NCCL cannot use"
+    figures = counters.of(evidence)
+    return f"{show(figures.stranded)} are cached" if figures.stranded and figures.capacity and figures.stranded > 0.1 * figures.capacity else None
+
+
+RULE = Rule(
+    id="communication-buffers",
+    tier="shard",
+    title="Buffers for communication do not fit",
+    cleared="No bucket or all-gather buffer is at the failing moment.",
+    prior=-1.2,
+    marks=(
+        Mark("communication-buffers-bucket", 3.0, "a bucket", "DeepSpeed zero config reduce_bucket_size, allgather_bucket_size: elements", when=_bucket),
+        Mark("communication-buffers-unit", 1.0, "a gathered unit", "FSDP gathers a unit into one buffer", when=_unit),
+        Mark(
+            "communication-buffers-collective",
+            3.0,
+            "in a collective",
+            "NCCL's buffers come from cudaMalloc, outside PyTorch's allocator (nccl alloc.h)",
+            when=_collective,
+        ),
+        Mark(
+            "communication-buffers-cached", 2.5, "starved by the cache", "c10 caching allocator returns memory only when its own cudaMalloc fails", when=_cached
+        ),
+        Mark(
+            "communication-buffers-frame",
+            3.5,
+            "a bucket is being allocated",
+            "DeepSpeed stage_1_and_2.py: buf_0, buf_1 = torch.empty(int(self.reduce_bucket_size)); torch reducer bucket; contiguous_gradients",
+            pattern=(
+                r"reduce_bucket_size|allgather_bucket_size|\bbuf_[01]\s*=|ipg_buffer|initialize_ipg|_allreduce_bucket|reducer\.py|"
+                r"param_and_grad_buffer\.py:\w*bucket"
+            ),
+            on="frame",
+        ),
+        Mark(
+            "communication-buffers-gather",
+            1.5,
+            "parameters of a unit are being gathered",
+            "torch FSDP _alloc_padded_unsharded_flat_param, foreach_all_gather; DeepSpeed partition_parameters._all_gather",
+            pattern=(
+                r"_alloc_padded_unsharded_flat_param|foreach_all_gather|all_gather_into_tensor|FlatParamHandle|_unshard\b|unshard\(|"
+                r"fetch_sub_module|all_gather_coalesced"
+            ),
+            on="frame",
+            when=lambda _, e: None if in_phase(e, "save", "load", "sync") else "",
+        ),
+        Mark(
+            "communication-buffers-nccl",
+            2.0,
+            "NCCL reports that memory ran out",
+            "NCCL include/alloc.h WARN Cuda failure 'out of memory', 'Failed to CUDA calloc'",
+            pattern=r"NCCL WARN .*(out of memory|Failed to CUDA (calloc|malloc))|ncclUnhandledCudaError|NCCL error .*unhandled cuda error",
+        ),
+        *share_marks("communication-buffers", "communication", some=0.15, most=0.3, weights=(1.0, 1.0), noun="communication buffers"),
+    ),
+    remedies=("smaller-buckets", "limit-all-gathers", "empty-cache"),
+    fires=(
+        Example(
+            "DeepSpeed's second bucket",
+            job=job(
+                "google-bert/bert-base-uncased", parallel="{strategy: zero2, shard: 4, bucket_elements: 500000000}", precision="{weights: fp16, compute: fp16}"
+            ),
+            text=trace("deepspeed/runtime/zero/stage_1_and_2.py|backward|buf_1 = torch.empty(int(self.reduce_bucket_size), dtype=self.dtype)")
+            + oom("954.00 MiB", allocated=13.4, capacity=14.76),
+        ),
+    ),
+    quiet=(Example("in the loss", text=trace("torch/nn/functional.py|cross_entropy") + oom("3.91 GiB", allocated=75.0)),),
+)

@@ -1,0 +1,55 @@
+"""Optimizer state is the peak and is wider than needed."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import share_marks
+from advisor.rules.situation import in_phase
+from advisor.run import Run
+
+
+def _stepping(_run: Run, evidence: Evidence) -> str | None:
+    return "the failure comes in the optimizer's step" if in_phase(evidence, "step") else None
+
+
+RULE = Rule(
+    id="optimizer-state",
+    tier="shard",
+    title="The optimizer's state is what fills the card",
+    cleared="The optimizer's state is a small part of the peak.",
+    prior=-1.0,
+    marks=(
+        Mark("optimizer-state-step", 0.8, "in the step", "the failing phase", when=_stepping),
+        Mark(
+            "optimizer-state-init",
+            2.5,
+            "the state is being built",
+            "torch/optim _init_group: exp_avg, exp_avg_sq zeros_like; DeepSpeed initialize_optimizer_states; bitsandbytes init_state",
+            pattern=(
+                r"_init_group|initialize_optimizer_states|exp_avg(_sq)?['\"\]]*\s*\]?\s*=\s*torch\.zeros|init_state\b|get_state_buffer|"
+                r"_setup_for_real_optimizer"
+            ),
+            on="frame",
+        ),
+        *share_marks("optimizer-state", "optimizer", some=0.35, most=0.5, weights=(0.8, 1.0), noun="optimizer states"),
+    ),
+    remedies=("eight-bit-optimizer", "zero-2", "offload-optimizer", "lora", "factored-optimizer"),
+    fires=(
+        Example(
+            "Adam's states at the first step",
+            job=job(
+                "Qwen/Qwen2.5-3B",
+                method="{kind: full}",
+                precision="{weights: fp32, compute: bf16, mixed: autocast}",
+                optimizer="{name: adamw, states: fp32, implementation: fused}",
+                batch="{micro_batch: 1, seq_len: 512}",
+                activations="{checkpointing: full}",
+                hardware="{gpu: l40s}",
+            ),
+            text=trace('torch/optim/adamw.py|_init_group|state["exp_avg_sq"] = torch.zeros_like(') + oom("86.00 MiB", allocated=43.5, capacity=44.4),
+        ),
+    ),
+    quiet=(Example("in the forward pass", text=trace("torch/nn/functional.py|cross_entropy") + oom("3.91 GiB", allocated=75.0)),),
+)

@@ -1,0 +1,98 @@
+"""Parameters, gradients or optimizer state are replicated on every rank."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import counters
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom
+from advisor.rules.shares import at_failure
+from advisor.rules.situation import DIVIDES_WEIGHTS, gpus, in_phase
+from advisor.run import Run
+from advisor.units import show
+
+STATE = ("weights", "gradients", "optimizer", "reference", "reward", "critic")
+
+
+def _applies(run: Run, _evidence: Evidence) -> str | None:
+    if run.job.parallel.strategy in DIVIDES_WEIGHTS:
+        return f"{run.job.parallel.strategy} divides the state over the ranks"
+    if gpus(run) < 2 and (run.job.parallel.strategy in (None, "none")):
+        return "there is one GPU: nothing to divide over"
+    return None
+
+
+def _state(run: Run, evidence: Evidence) -> int | None:
+    found = at_failure(run, evidence)
+    return None if found is None else sum(found[0].get(part, 0) for part in STATE)
+
+
+def _capacity(run: Run, evidence: Evidence) -> int | None:
+    return counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
+
+
+def _exceeds(run: Run, evidence: Evidence) -> str | None:
+    """State alone fills the card; a share of it would not."""
+    state, capacity, ranks = _state(run, evidence), _capacity(run, evidence), gpus(run)
+    if state is None or capacity is None or ranks < 2 or state < 0.6 * capacity:
+        return None
+    return f"{show(state)} of weights, gradients and optimizer state on each rank; divided by {ranks} that is {show(state / ranks)}"
+
+
+def _alone(run: Run, evidence: Evidence) -> str | None:
+    state, capacity, ranks = _state(run, evidence), _capacity(run, evidence), gpus(run)
+    if state is None or capacity is None or ranks < 2:
+        return None
+    fits = state / ranks < 0.8 * capacity
+    return (
+        f"the state alone is larger than the card ({show(state)} of {show(capacity)}), and a share of it is not" if state > 0.95 * capacity and fits else None
+    )
+
+
+def _same_everywhere(_run: Run, evidence: Evidence) -> str | None:
+    used = [d.used_bytes for d in evidence.devices if d.used_bytes]
+    alike = len(used) >= 2 and min(used) > 0.9 * max(used)
+    return f"all {len(used)} cards hold about the same ({show(max(used))}): a copy each" if alike and in_phase(evidence, "load") else None
+
+
+def _data_parallel(run: Run, _evidence: Evidence) -> str | None:
+    return "plain data parallelism keeps everything on each rank" if run.job.parallel.strategy == "ddp" and gpus(run) > 1 else None
+
+
+RULE = Rule(
+    id="replicated-state",
+    tier="shard",
+    title="Weights, gradients or optimizer state are held whole on every rank",
+    cleared="State is divided, or is not what fills the card.",
+    prior=-1.0,
+    applies=_applies,
+    marks=(
+        Mark(
+            "replicated-state-ddp",
+            1.0,
+            "data parallel",
+            "torch DistributedDataParallel replicates the module; ZeRO-1 and 2 keep whole weights",
+            when=_data_parallel,
+        ),
+        Mark("replicated-state-exceeds", 1.5, "state fills the card", "the estimate's ledger; ZeRO (arXiv 1910.02054) divides it by the ranks", when=_exceeds),
+        Mark("replicated-state-alone", 2.0, "state alone is too large", "the estimate's ledger", when=_alone),
+        Mark("replicated-state-same", 0.7, "cards alike", "nvidia-smi", when=_same_everywhere),
+    ),
+    remedies=("zero-3", "fsdp", "zero-2", "qlora"),
+    fires=(
+        Example(
+            "full training of 13B under DDP",
+            job=job(
+                "meta-llama/Llama-2-13b-hf",
+                method="{kind: full}",
+                precision="{weights: bf16, compute: bf16}",
+                parallel="{strategy: ddp, shard: 8}",
+                batch="{micro_batch: 1, seq_len: 512}",
+                activations="{checkpointing: full, attention: flash-2}",
+                hardware="{gpu: a100-80gb, gpus_per_node: 8}",
+            ),
+            text=oom("136.00 MiB", allocated=77.9),
+        ),
+    ),
+    quiet=(Example("divided", job=job(parallel="{strategy: zero3, shard: 8}"), text=oom("512.00 MiB", allocated=76.5)),),
+)

@@ -1,0 +1,76 @@
+"""The resident weights alone are the peak (a device map with too little slack included)."""
+
+from __future__ import annotations
+
+from advisor.evidence import Evidence
+from advisor.rules import counters
+from advisor.rules.estimating import ledger_of
+from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import share_marks
+from advisor.rules.situation import gpus, in_phase
+from advisor.run import Run
+from advisor.units import show
+
+
+def _larger(run: Run, evidence: Evidence) -> str | None:
+    """As written, the weights on one card are larger than the card."""
+    ledger = ledger_of(run)
+    capacity = counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
+    if ledger is None or capacity is None:
+        return None
+    held = sum(h.bytes for h in ledger.peak().holdings if h.part == "weights")
+    return f"the weights alone are {show(held)} on a card of {show(capacity)}" if held > 0.9 * capacity and gpus(run) < 2 else None
+
+
+def _loading(_run: Run, evidence: Evidence) -> str | None:
+    return "the failure comes while the weights are loaded" if in_phase(evidence, "load") else None
+
+
+def _mapped(run: Run, _evidence: Evidence) -> str | None:
+    return "the layers are spread over the cards by a device map" if run.job.parallel.device_map else None
+
+
+RULE = Rule(
+    id="weights",
+    tier="shard",
+    title="The weights alone fill the card",
+    cleared="The weights leave room on the card.",
+    prior=-1.3,
+    marks=(
+        Mark("weights-larger", 2.5, "larger than the card", "the estimate's ledger", when=_larger),
+        Mark("weights-loading", 1.0, "while loading", "the failing phase", when=_loading),
+        Mark("weights-map", 1.0, "a device map", "accelerate infer_auto_device_map fills a card to max_memory", when=_mapped),
+        Mark(
+            "weights-dispatch",
+            1.5,
+            "weights are placed by a device map",
+            "accelerate big_modeling.dispatch_model, load_checkpoint_and_dispatch; transformers caching_allocator_warmup",
+            pattern=r"dispatch_model|load_checkpoint_and_dispatch|caching_allocator_warmup|set_module_tensor_to_device",
+            on="frame",
+        ),
+        *share_marks("weights", "weights", some=0.7, most=0.85, weights=(0.5, 1.0), noun="weights"),
+    ),
+    remedies=("qlora", "zero-3", "fsdp", "offload-parameters", "tensor-parallel", "larger-gpu"),
+    fires=(
+        Example(
+            "a 70B on one card",
+            job=job(
+                "meta-llama/Llama-2-70b-hf",
+                precision="{weights: bf16}",
+                method="{kind: lora, rank: 8}",
+                hardware="{gpu: a100-80gb}",
+                batch="{micro_batch: 1, seq_len: 512}",
+            ),
+            text=trace("accelerate/big_modeling.py|dispatch_model", "accelerate/utils/modeling.py|set_module_tensor_to_device|new_value = value.to(device)")
+            + oom("448.00 MiB", allocated=78.0),
+        ),
+    ),
+    quiet=(
+        Example(
+            "a small model",
+            job=job("Qwen/Qwen2.5-0.5B", precision="{weights: bf16}", batch="{micro_batch: 16, seq_len: 4096}", hardware="{gpu: a100-80gb}"),
+            text=trace("torch/nn/functional.py|cross_entropy") + oom("18.55 GiB", allocated=65.0, free=12.0),
+        ),
+    ),
+)
