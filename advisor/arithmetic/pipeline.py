@@ -47,7 +47,12 @@ def waiting(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
         return []
     return [
         Holding(
-            "activations", "activations of other micro batches in flight", extra, ctx.trains - {at.STEP}, "saved_bytes x chunks_alive / chunks - saved_bytes",
-            {"saved_bytes": one, "chunks_alive": alive, "chunks": chunks}, "Megatron-LM core/pipeline_parallel/schedules.py, warm-up micro batches",
+            "activations",
+            "activations of other micro batches in flight",
+            extra,
+            ctx.trains - {at.STEP},
+            "saved_bytes x chunks_alive / chunks - saved_bytes",
+            {"saved_bytes": one, "chunks_alive": alive, "chunks": chunks},
+            "Megatron-LM core/pipeline_parallel/schedules.py, warm-up micro batches",
         )  # fmt: skip
     ]

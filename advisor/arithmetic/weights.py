@@ -53,6 +53,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
             {"elements": c.copied, "bytes_each": ctx.weight, "ranks": ranks}, "peft ModulesToSaveWrapper deep-copies the module and keeps the original",
             dtype=dtype, copy_of="trained weights", need="avoidable",
         )  # fmt: skip
+    yield from _casts(ctx)
     if job.precision.master == "fp32" and c.learned and job.offload.optimizer in (None, "none"):
         over = state_ranks(ctx)
         yield Holding(
@@ -60,6 +61,53 @@ def holdings(ctx: Context) -> Iterator[Holding]:
             {"trained_elements": c.learned, "ranks": over}, "DeepSpeed bf16/fp16 optimizers and Megatron's mixed-precision optimizer keep an fp32 copy",
             dtype="fp32", copy_of="trained weights", need="needed", layout="sharded" if over > 1 else "dense",
         )  # fmt: skip
+
+
+def _casts(ctx: Context) -> Iterator[Holding]:
+    """What autocast keeps: a copy of every fp32 matrix in the compute dtype.
+
+    Forward: the cache holds the casts of trained leaves until the outermost autocast context ends, the loss included (it is computed in
+    the model's forward). Backward: autograd keeps the casts that the products saved; under checkpointing only those of the recomputed block.
+    """
+    c = ctx.counts
+    if not ctx.autocast or ctx.compute >= 4:
+        return
+    block_trained = block_all = trained = every = 0
+    for unit in (*c.blocks, *c.vision):
+        own_trained = own_all = 0
+        for i in unit.items:
+            if not i.matrix or i.role in ("norm", "embedding", "position"):
+                continue
+            wide = ctx.adapter == 4 if i.fate == "adapter" else ctx.weight == 4
+            if not wide or i.fate == "quantised":
+                continue
+            own_all += i.total
+            own_trained += i.total if i.fate in ("trained", "adapter") else 0
+        block_trained, block_all = max(block_trained, own_trained), max(block_all, own_all)
+        trained += own_trained * unit.layers
+        every += own_all * unit.layers
+    head = sum(i.total for i in c.outer.items if i.role == "head") or (ctx.arch.embedding_parameters if ctx.arch.tied and ctx.has_head else 0)
+    wide_head = head if ctx.weight == 4 or (ctx.job.method.kbit_preparation and ctx.base in ("nf4", "fp4", "int8")) else 0
+    kept = every if ctx.checkpointing == "none" else trained
+    source = "torch aten/src/ATen/autocast_mode.cpp cached_cast; saved tensors of linear"
+    formula = "elements x bytes_each"
+    dtype = ctx.job.precision.compute
+
+    def cast(name: str, elements: int, moments: frozenset[str]) -> Holding:
+        return Holding(
+            "weights", name, elements * ctx.compute, ctx.trains & moments, formula, {"elements": elements, "bytes_each": ctx.compute}, source, dtype=dtype,
+            copy_of="trained weights" if c.trained else "frozen weights", need="needed",
+        )  # fmt: skip
+
+    if kept:
+        yield cast("casts kept by autocast", kept, frozenset({at.FORWARD, at.LOSS_FORWARD}))
+    if ctx.checkpointing == "none" and every:
+        yield cast("casts saved for backward", every, frozenset({at.LOSS_BACKWARD, at.BACKWARD_LAST}))
+    if wide_head:
+        yield cast("cast of the head", wide_head, frozenset({at.LOSS_FORWARD, at.LOSS_BACKWARD}))
+    running = block_all
+    if running and ctx.checkpointing != "none":
+        yield cast("casts of the running block", running, frozenset({at.BACKWARD_LAST, at.BACKWARD_FIRST}))
 
 
 def quantised_bytes(ctx: Context) -> tuple[int, int]:
