@@ -14,6 +14,7 @@ from advisor import knowledge
 from advisor.architecture import presets
 from advisor.architecture.families import READERS
 from advisor.architecture.families.experts import apart
+from advisor.architecture.guess import guessed, with_classes
 from advisor.architecture.keys import ConfigError, Keys
 from advisor.architecture.shape import Architecture
 from advisor.job import Model
@@ -41,58 +42,74 @@ def _defaults_for(kind: str, source: str | None) -> Mapping[str, Any]:
 
 
 def read(config: Mapping[str, Any], *, name: str | None = None, source: str | None = None, mlp: str | None = None) -> Architecture:
-    """The architecture that a config describes, as transformers 5 builds it.
+    """The architecture that a config describes, as transformers 5 builds it (remote code and Megatron: experts apart).
 
     ``source`` is whose modelling code runs and ``mlp`` (``gated`` or ``plain``) what the job says of it, as in the job's ``model``.
-
-    A ``model_type`` without a reader is read as a Llama-like decoder where its keys allow it, and ``unread`` says so.
+    A ``model_type`` without a reader is read by its keys, and ``unread`` says so.
 
     Raises:
         ConfigError: where a key that decides the shape is missing or wrong; the message names it. ``name`` is put in front.
     """
     try:
-        if not isinstance(config, Mapping):
-            raise ConfigError(f"a model's config must be a mapping of keys to values, not {type(config).__name__}")
-        _check_bounds(config, 0, [0])
-        kind = config.get("model_type")
-        if kind is not None and (not isinstance(kind, str) or len(kind) > 100):
-            raise ConfigError("model_type must be a word such as 'llama'")
-        keys = Keys(config, _defaults_for(kind or "", source))
-        keys.source, keys.gated = source or "", None if mlp is None else mlp == "gated"
+        keys = _keys(config, source, mlp)
         module = READERS.get(keys.model_type)
-        reader = importlib.import_module(f"advisor.architecture.families.{module or 'llamalike'}")
-        architecture: Architecture = reader.read(keys)
+        if module is None:
+            architecture = guessed(keys)
+        else:
+            architecture = importlib.import_module(f"advisor.architecture.families.{module}").read(keys)
+        architecture = with_classes(keys, architecture)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}" if name else str(error)) from None
-    notes = keys.unread()
-    if module is None:
-        said = f"model_type {keys.model_type!r} has no reader" if keys.model_type else "the config has no model_type"
-        notes = (f"{said}; it was read as a Llama-like decoder from its keys", *notes)
     if source in ("remote-code", "megatron"):
         architecture = apart(architecture)
-    return replace(architecture, unread=(*architecture.unread, *notes), assumed=tuple(keys.assumed)) if notes or keys.assumed else architecture
+    unread = (*architecture.unread, *keys.unread())
+    if unread or keys.assumed:
+        architecture = replace(architecture, unread=unread, assumed=tuple(dict.fromkeys(keys.assumed)))
+    return architecture
+
+
+def _keys(config: Mapping[str, Any], source: str | None, mlp: str | None) -> Keys:
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"a model's config must be a mapping of keys to values, not {type(config).__name__}")
+    _check_bounds(config, 0, [0])
+    kind = config.get("model_type")
+    if kind is not None and (not isinstance(kind, str) or len(kind) > 100):
+        raise ConfigError("model_type must be a word such as 'llama'")
+    keys = Keys(config, _defaults_for(kind or "", source))
+    keys.source, keys.gated = source or "", None if mlp is None else mlp == "gated"
+    return keys
 
 
 _architectures: OrderedDict[str, Architecture | None] = OrderedDict()
 
 
-def of_model(model: Model) -> Architecture | None:
+def of_model(model: Model, *, transformers: str | None = None) -> Architecture | None:
     """The architecture of a job's model: its config, else the preset of its name; ``None`` where neither is there or the name is unknown.
+
+    ``transformers`` is the version that runs, where it is known: before 5 most families' experts are layers of their own
+    (:func:`advisor.architecture.families.experts.apart`). The result is cached by value.
 
     Raises:
         ConfigError: where the config is written and cannot be read.
     """
     if model.config is None and not model.name:
         return None
-    key = json.dumps([model.name if model.config is None else None, model.config, model.source, model.mlp], sort_keys=True, default=repr)
+    split = transformers is not None and transformers.partition(".")[0] in ("2", "3", "4")
+    key = json.dumps([model.name if model.config is None else None, model.config, model.source, model.mlp, split], sort_keys=True, default=_jsonable)
     if key in _architectures:
         _architectures.move_to_end(key)
         return _architectures[key]
     found = _read_model(model)
+    if split and found is not None:
+        found = apart(found)
     _architectures[key] = found
     while len(_architectures) > _CACHE_SIZE:
         _architectures.popitem(last=False)
     return found
+
+
+def _jsonable(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
 def _read_model(model: Model) -> Architecture | None:

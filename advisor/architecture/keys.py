@@ -41,7 +41,7 @@ class Keys:
             # a key that is written as null is null: the default is for what is left out
             if name in self.defaults and name not in self.config:
                 value = self.defaults[name]
-                if value is not None and value is not False and not isinstance(value, str):
+                if value and not isinstance(value, str):
                     self.assumed.append(f"{self.where}{name} is not in the config; the config class's default {value!r} was taken")
                 return value
         return None

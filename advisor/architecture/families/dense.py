@@ -84,6 +84,11 @@ def heads_of(keys: Keys, hidden: int) -> Heads:
         if hidden < number:
             raise keys.wrong(("num_attention_heads", "n_head", "n_heads"), number, f"at most the hidden size {hidden:,}")
         dim = hidden // number
+    if number % kv and not keys.written("num_key_value_heads", "num_kv_heads", "multi_query_group_num"):
+        keys.assumed.append(
+            f"{keys.where}num_key_value_heads is not in the config, and the class's default {kv} does not divide {number} heads; {number} was taken"
+        )
+        kv = number
     if number % kv:
         raise keys.wrong(("num_key_value_heads", "num_kv_heads", "multi_query_group_num"), kv, f"a divisor of the {number:,} attention heads")
     return Heads(number, kv, dim)

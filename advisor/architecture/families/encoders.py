@@ -109,7 +109,7 @@ def classes_of(keys: Keys) -> int:
 
 def _head(keys: Keys, hidden: int, vocab: int) -> Head:
     named = " ".join(str(n) for n in keys.items("architectures", most=20) or ())
-    pooler = linear("dense", hidden, hidden, "other", bias=True)
+    pooler = linear("pre_classifier" if keys.model_type == "distilbert" else "dense", hidden, hidden, "other", bias=True)
     roberta = keys.model_type in _ROBERTA
     if "ForSequenceClassification" in named or "ForMultipleChoice" in named:
         classes = 1 if "ForMultipleChoice" in named else classes_of(keys)

@@ -93,7 +93,7 @@ def _neox(keys: Keys, size: Size) -> Architecture:
 
 def _gptj(keys: Keys, size: Size) -> Architecture:
     heads = heads_of(keys, size.hidden)
-    width = keys.optional("n_inner", "intermediate_size") or 4 * size.hidden
+    width = keys.optional("n_inner") or 4 * size.hidden
     if keys.model_type == "codegen":
         attention = fused_attention(size.hidden, heads.number, heads.number, heads.dim, names=("qkv_proj", "out_proj"))
     else:

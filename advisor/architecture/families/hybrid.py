@@ -15,9 +15,10 @@ from advisor.architecture.families.moe import Sparse, routed_of, sparse_ffn, spa
 from advisor.architecture.keys import MOST_LAYERS, Keys
 from advisor.architecture.layers import grouped
 from advisor.architecture.pieces import linear, norm
-from advisor.architecture.shape import Architecture, Block, Experts, Mixer, Tensor
+from advisor.architecture.shape import Architecture, Block, Experts, Mixer, Role, Tensor
 
 NO_HEADS = Heads(0, 0, 0)
+_GRANITE = ("granitemoehybrid", "granitemoeshared")
 PURE = ("mamba", "falcon_mamba", "mamba2")
 
 _FEED = Traits(out_bias=False, qkv_bias=False, mlp_bias=False, norms=("input_layernorm", "pre_ff_layernorm"), final="final_layernorm")
@@ -36,6 +37,7 @@ _QWEN = Traits(mlp_bias=False, qk_norm="head")
 _SPARSE = {
     "jamba": Sparse(_FEED, width=("intermediate_size",), router="router"),
     "granitemoehybrid": Sparse(Traits(mlp_bias=False), width=("intermediate_size",), router="router"),
+    "granitemoeshared": Sparse(Traits(mlp_bias=False), width=("intermediate_size",), router="router"),
     "lfm2_moe": Sparse(_LFM2),
     "qwen3_next": Sparse(_QWEN, shared="width", shared_key="shared_expert_intermediate_size", shared_gate=True),
     "qwen3_5_moe_text": Sparse(_QWEN, shared="width", shared_key="shared_expert_intermediate_size", shared_gate=True),
@@ -105,7 +107,7 @@ def _attention_layers(keys: Keys, layers: int) -> list[bool]:
     if keys.model_type in ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"):
         every = keys.size("full_attention_interval", default=4, most=MOST_LAYERS)
         return [(index + 1) % every == 0 for index in range(layers)]
-    return [keys.model_type == "falcon_h1"] * layers
+    return [keys.model_type in ("falcon_h1", "granitemoeshared")] * layers
 
 
 def _sparse(keys: Keys, layers: int) -> list[bool]:
@@ -118,7 +120,7 @@ def _sparse(keys: Keys, layers: int) -> list[bool]:
     if keys.model_type == "lfm2_moe":
         first = keys.size("num_dense_layers", default=2, least=0, most=MOST_LAYERS)
         return [index >= first for index in range(layers)]
-    return [True] * layers if keys.model_type == "granitemoehybrid" else sparse_layers(keys, layers)
+    return [True] * layers if keys.model_type in _GRANITE else sparse_layers(keys, layers)
 
 
 def _attention(keys: Keys, traits: Traits, size: Size) -> Part:
@@ -146,13 +148,13 @@ def _mixer(keys: Keys, size: Size) -> Part:
 
 def _feed(keys: Keys, traits: Traits, size: Size, *, routed: bool) -> Feed:
     shared: tuple[Tensor, ...] = ()
-    width, shared_width = keys.size("intermediate_size", "block_ff_dim"), 0
-    if keys.model_type == "granitemoehybrid":
-        shared_width = keys.size("shared_intermediate_size", default=1024)
-        shared = (
-            *linear("input_linear", size.hidden, 2 * shared_width, "shared-expert" if routed else "mlp"),
-            *linear("output_linear", shared_width, size.hidden, "shared-expert" if routed else "mlp"),
-        )
+    shared_width = 0
+    keys.seen.add("intermediate_size")
+    if keys.model_type in _GRANITE:
+        shared_width = keys.size("shared_intermediate_size", least=0, default=1024)
+        role: Role = "shared-expert" if routed else "mlp"
+        if shared_width:
+            shared = (*linear("input_linear", size.hidden, 2 * shared_width, role), *linear("output_linear", shared_width, size.hidden, role))
     if routed:
         family = _SPARSE[keys.model_type]
         experts = routed_of(keys, family)
@@ -161,6 +163,7 @@ def _feed(keys: Keys, traits: Traits, size: Size, *, routed: bool) -> Feed:
             return Feed(tensors, 0, replace(experts, shared_width=experts.shared_width or shared_width))
     if shared:
         return Feed(shared, shared_width, None)
+    width = keys.size("intermediate_size", "block_ff_dim")
     if keys.model_type == "lfm2":
         width = _adjusted(keys, width)
     return Feed(mlp(keys, traits, size.hidden, width), width, None)

@@ -24,7 +24,7 @@ def read(keys: Keys) -> Architecture:
     """The architecture; the first dense layers are a block of their own."""
     size = size_of(keys)
     number = keys.size("num_attention_heads", most=65_536)
-    keys.seen.update(("num_key_value_heads", "head_dim", "qk_head_dim"))
+    keys.seen.update(("num_key_value_heads", "head_dim", "qk_head_dim", "n_group", "topk_group", "ep_size"))
     latent = latent_of(keys)
     routed = routed_of(keys, _FAMILY) if keys.raw("n_routed_experts", "num_experts") else None
     sparse = sparse_layers(keys, size.layers) if routed else [False] * size.layers

@@ -46,7 +46,7 @@ FAMILIES: dict[str, Sparse] = {
     "qwen3_vl_moe_text": Sparse(_QWEN3),
     "olmoe": Sparse(Traits(mlp_bias=False, qk_norm="full"), width=("intermediate_size",)),
     "granitemoe": Sparse(_PLAIN, width=("intermediate_size",), router="router"),
-    "phimoe": Sparse(_PHI, width=("intermediate_size",), router="router"),
+    "phimoe": Sparse(_PHI, width=("intermediate_size",), router="router", router_linear=True),
     "gpt_oss": Sparse(_PLAIN, width=("intermediate_size",), router="router", router_bias=True, expert_bias=True, transposed=True, sinks=True),
     "glm4_moe": Sparse(Traits(out_bias=False, mlp_bias=False, qk_norm="head", qk_norm_if="use_qk_norm"), shared="number", shared_key="n_shared_experts"),
     "llama4_text": Sparse(
@@ -73,10 +73,11 @@ def read(keys: Keys) -> Architecture:
     """The architecture; layers without experts are blocks of their own."""
     if keys.model_type == "dbrx":
         return _dbrx(keys)
-    family = FAMILIES[keys.model_type]
+    family = FAMILIES.get(keys.model_type) or unknown_family(keys)
     size = size_of(keys)
     heads = heads_of(keys, size.hidden)
     routed = routed_of(keys, family)
+    keys.seen.update((family.dense_width, "intermediate_size", "n_group", "topk_group"))
     kinds = list(zip(sparse_layers(keys, size.layers), windows(keys, size.layers), strict=True))
 
     def build(kind: tuple[bool, int | None], count: int) -> Block:
@@ -86,6 +87,18 @@ def read(keys: Keys) -> Architecture:
         return dense_block(keys, family.traits, size.hidden, heads, keys.size(family.dense_width, "intermediate_size"), count=count, window=window)
 
     return assembled(keys, family.traits, size, grouped(kinds, build))
+
+
+def unknown_family(keys: Keys) -> Sparse:
+    """A family without an entry, by its keys: the experts' width and the shared experts as they are usually named."""
+    width = ("moe_intermediate_size",) if keys.written("moe_intermediate_size") else ("intermediate_size",)
+    number, chosen = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), ("num_experts_per_tok", "moe_topk", "top_k", "moe_k")
+    if keys.written("shared_expert_intermediate_size"):
+        return Sparse(_PLAIN, number, chosen, width, shared="width", shared_key="shared_expert_intermediate_size")
+    if keys.written("n_shared_experts", "num_shared_experts"):
+        name = "n_shared_experts" if keys.written("n_shared_experts") else "num_shared_experts"
+        return Sparse(_PLAIN, number, chosen, width, shared="number", shared_key=name)
+    return Sparse(_PLAIN, number, chosen, width)
 
 
 def routed_of(keys: Keys, family: Sparse) -> Routed | None:
@@ -120,13 +133,14 @@ def sparse_layers(keys: Keys, layers: int) -> list[bool]:
     if keys.model_type == "ernie4_5_moe":
         first, step = keys.size("moe_layer_start_index", least=0, default=0, most=MOST_LAYERS), keys.size("moe_layer_interval", default=1, most=MOST_LAYERS)
         return [index >= first and (index + 1) % step == 0 for index in range(layers)]
-    first = keys.optional("first_k_dense_replace", least=0, most=MOST_LAYERS) or 0
+    first = keys.size("first_k_dense_replace", least=0, default=1 if keys.model_type == "glm4_moe_lite" else 0, most=MOST_LAYERS)
     frequency = keys.raw("moe_layer_freq")
-    if isinstance(frequency, list):  # one entry a layer (hub code of later families)
+    if isinstance(frequency, (list, tuple)):  # one entry a layer (hub code of later families)
         return [index < len(frequency) and bool(frequency[index]) for index in range(layers)]
     step = keys.size("decoder_sparse_step", default=1, most=MOST_LAYERS)
-    only = set(keys.items("mlp_only_layers") or ()) if keys.written("mlp_only_layers") else set()
-    return [index >= first and index not in only and (index + 1) % step == 0 for index in range(layers)]
+    only = (keys.items("mlp_only_layers") or []) if keys.written("mlp_only_layers") else []
+    every = keys.size("moe_layer_freq", default=1, most=MOST_LAYERS)
+    return [index >= first and index not in only and (index + 1) % step == 0 and index % every == 0 for index in range(layers)]
 
 
 def sparse_ffn(keys: Keys, family: Sparse, hidden: int, routed: Routed) -> tuple[Tensor, ...]:

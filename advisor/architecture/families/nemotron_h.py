@@ -23,6 +23,7 @@ _LETTERS = {"mamba": "M", "attention": "*", "full_attention": "*", "mlp": "-", "
 def read(keys: Keys) -> Architecture:
     """The architecture by ``hybrid_override_pattern`` or ``layers_block_type``."""
     pattern = _pattern(keys)
+    keys.seen.update(("intermediate_size", "moe_intermediate_size", "attention_head_dim"))
     if not keys.written("num_hidden_layers"):
         keys.config = {**keys.config, "num_hidden_layers": len(pattern)}
     size = size_of(keys)

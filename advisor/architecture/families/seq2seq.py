@@ -81,11 +81,8 @@ def _bart(keys: Keys) -> Architecture:
     else:
         targets = keys.size("max_position_embeddings", default=1024)
         learned = keys.model_type in ("bart", "mbart")  # the others count positions by sines
-        before = (
-            (*parameter("embed_positions", (targets + 2, hidden), "position"), *parameter("embed_positions", (targets + 2, hidden), "position"))
-            if learned
-            else ()
-        )
+        table = parameter("embed_positions", (targets + 2 if learned else targets, hidden), "position")  # Pegasus holds its sines as a parameter
+        before = () if keys.model_type == "m2m_100" else (*table, *table)
         own = ("layernorm_embedding",) if keys.model_type == "bart" else ("layer_norm",) if not learned else ("layernorm_embedding", "layer_norm")
         after = tuple(t for _ in range(2) for name in own for t in norm(name, hidden, bias=True))
     return Architecture(

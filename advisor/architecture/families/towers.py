@@ -65,8 +65,21 @@ def clip_like(keys: Keys) -> Tower:
         *parameter("position_embedding", (places, hidden), "vision"),
         *(norm("pre_layrnorm", hidden, bias=True) if clip else ()),
         *norm("post_layernorm", hidden, bias=True),
+        *(_pooling(hidden, width) if keys.model_type == "siglip_vision_model" and keys.flag("vision_use_head", default=True) else ()),
     )
     return Tower(hidden, _block(layers, number, hidden, width, tensors), outer)
+
+
+def _pooling(hidden: int, width: int) -> tuple[Tensor, ...]:
+    """SigLIP's attention pooling head, there unless ``vision_use_head`` is false."""
+    return (
+        *parameter("probe", (1, 1, hidden), "vision"),
+        *parameter("in_proj_weight", (3 * hidden, hidden), "vision"),
+        *parameter("in_proj_bias", (3 * hidden,), "vision"),
+        *linear("out_proj", hidden, hidden, "vision", bias=True),
+        *norm("layernorm", hidden, bias=True),
+        *plain_mlp(hidden, width, names=("fc1", "fc2"), bias=True, role="vision"),
+    )
 
 
 def qwen_like(keys: Keys, text_hidden: int) -> Tower:
@@ -83,6 +96,7 @@ def qwen_like(keys: Keys, text_hidden: int) -> Tower:
     if hidden % number:
         raise keys.wrong(("num_heads",), number, f"a divisor of the tower's hidden size {hidden:,}")
     channels, patch, frames = keys.size("in_channels", "in_chans", default=3), keys.size("patch_size", default=14), keys.size("temporal_patch_size", default=2)
+    keys.seen.update(("window_size", "tokens_per_second"))
     merged = hidden * keys.size("spatial_merge_size", default=2, most=1024) ** 2
     if second:
         feed = gated_mlp(hidden, width, bias=True)
@@ -150,12 +164,11 @@ def vit(keys: Keys, *, scaled: bool = False) -> Tower:
 
 
 def llama4(keys: Keys) -> Tower:
-    """Llama 4: patches through a linear layer, and a two-layer adapter after pixel shuffling. Its MLP is hidden / ratio wide."""
+    """Llama 4: patches through a linear layer, and a two-layer adapter after pixel shuffling (its input is as wide as the MLP)."""
     hidden, number, layers = _dimensions(keys)
     width, channels = keys.size("intermediate_size"), keys.size("num_channels", default=3)
     image, patch = _square(keys, "image_size", 448), _square(keys, "patch_size", 14)
     inner, projected = keys.size("projector_input_dim", default=4096), keys.size("projector_output_dim", default=4096)
-    shuffled = int(hidden // keys.number("pixel_shuffle_ratio", default=0.5, most=1.0) ** 2) if keys.written("pixel_shuffle_ratio") else hidden * 4
     tensors = (
         *split_attention(hidden, number, number, hidden // number, bias=True, out_bias=True),
         *plain_mlp(hidden, width, names=("fc1", "fc2"), bias=True),
@@ -168,7 +181,7 @@ def llama4(keys: Keys) -> Tower:
         *linear("linear", channels * patch * patch, hidden, "vision"),
         *norm("layernorm_pre", hidden, bias=True),
         *norm("layernorm_post", hidden, bias=True),
-        *linear("fc1", shuffled, inner, "projector"),
+        *linear("fc1", width, inner, "projector"),
         *linear("fc2", inner, projected, "projector"),
     )
     return Tower(hidden, _block(layers, number, hidden, width, tensors), outer)
