@@ -145,7 +145,8 @@ class Tape:
         """Record an operation and return its output.
 
         ``saves``: inputs its backward reads; ``saves_output``: it reads its output; ``keeps``: further small tensors it makes for its
-        backward (statistics, masks); ``view``: the output is the first input's memory (``joins``: its backward makes the whole input's gradient); ``weights``: trained weight elements.
+        backward (statistics, masks); ``view``: the output is the first input's memory (``joins``: its backward makes the whole gradient);
+        ``weights``: trained weight elements.
         """
         grad = bool(weights) or any(v.grad for v in inputs)
         size: Size = (0.0, width * element, 0.0, 0.0) if pairs else (width * element, 0.0, 0.0, 0.0)
