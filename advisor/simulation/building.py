@@ -1,0 +1,112 @@
+"""Builds the job's model on the meta device, from its config, with the framework's own classes and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from advisor.job import Job
+from advisor.run import Run
+from advisor.simulation.request import CannotProbe
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash-2": "sdpa", "flash-3": "sdpa"}  # the flash package's kernel is the one SDPA runs on meta
+ENCODER_DECODER = frozenset({"t5", "mt5", "bart", "whisper"})
+CLASSIFIERS = frozenset({"bert", "roberta", "deberta-v2", "modernbert"})
+MAX_LAYERS = 2000
+
+
+def build(run: Run) -> torch.nn.Module:
+    """The model in training mode, on meta, adapters and checkpointing in place.
+
+    Raises:
+        CannotProbe: modelling code that transformers does not have, or a layout without a stand-in.
+    """
+    job = run.effective
+    if job.model.source not in (None, "huggingface", "remote-code"):
+        raise CannotProbe(f"the probe runs Hugging Face models; this job runs {job.model.source}'s own modelling code, so the estimate stands in")
+    if job.model.vision is not None:
+        raise CannotProbe("the probe does not run images yet: the estimate stands in")
+    if run.architecture is None or run.architecture.layers > MAX_LAYERS:
+        raise CannotProbe("the model's shape is not known or has more layers than any real model")
+    model = _from_config(_config(job), job)
+    if job.method.base not in (None, "none"):
+        raise CannotProbe(f"the probe has no stand-in for a {job.method.base} base yet: the estimate stands in")
+    model.train()
+    if job.activations.checkpointing == "full":
+        enable: Any = model.gradient_checkpointing_enable
+        enable({"use_reentrant": bool(job.activations.reentrant)})
+    elif job.activations.checkpointing == "selective":
+        raise CannotProbe("the probe does not run selective checkpointing yet: the estimate stands in")
+    return _trainable(model, job)
+
+
+def _config(job: Job) -> Mapping[str, Any]:
+    from advisor.architecture import presets
+
+    if job.model.config is not None:
+        return job.model.config
+    preset = presets.find(job.model.name) if job.model.name else None
+    if preset is None:
+        raise CannotProbe(f"no config is known for the model {job.model.name!r}; give model.config")
+    return preset.config
+
+
+def _from_config(config: Mapping[str, Any], job: Job) -> torch.nn.Module:
+    import transformers
+
+    settings = {key: value for key, value in config.items() if key not in ("architectures", "auto_map", "torch_dtype", "dtype", "quantization_config")}
+    model_type = settings.pop("model_type", None)
+    try:
+        parsed = transformers.AutoConfig.for_model(model_type, **settings)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CannotProbe(f"transformers {transformers.__version__} does not know model_type {model_type!r}: {str(error).splitlines()[0]}") from None
+    auto: Any = transformers.AutoModelForCausalLM
+    if model_type in ENCODER_DECODER:
+        auto = transformers.AutoModelForSeq2SeqLM
+    elif model_type in CLASSIFIERS and job.objective != "pretrain":
+        auto = transformers.AutoModelForSequenceClassification
+    attention = ATTENTION.get(job.activations.attention or "sdpa")
+    if attention is None:
+        raise CannotProbe(f"the probe does not run {job.activations.attention} attention: the estimate stands in")
+    dtype = DTYPES[job.precision.weights or "fp32"]
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        with torch.device("meta"):
+            built: torch.nn.Module = auto.from_config(parsed, attn_implementation=attention)
+            return built
+    except (ValueError, NotImplementedError, RuntimeError) as error:
+        raise CannotProbe(f"{auto.__name__} can not be built on the meta device: {str(error).splitlines()[0]}") from None
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _trainable(model: torch.nn.Module, job: Job) -> torch.nn.Module:
+    kind = job.method.kind or "full"
+    if kind == "full":
+        return model
+    if kind not in ("lora", "dora"):
+        raise CannotProbe(f"the probe does not run the method {kind} yet: the estimate stands in")
+    import peft
+
+    targets = job.method.targets or "all-linear"
+    named: Any = (
+        {"qv": ["q_proj", "v_proj"], "attention": ["q_proj", "k_proj", "v_proj", "o_proj"]}.get(targets, targets) if isinstance(targets, str) else list(targets)
+    )
+    settings = peft.LoraConfig(
+        r=job.method.rank or 8,
+        target_modules=named,
+        lora_dropout=job.method.dropout or 0.0,
+        use_dora=kind == "dora",
+        modules_to_save=list(job.method.modules_to_save or ()) or None,
+        task_type="CAUSAL_LM",
+    )
+    wide = (job.method.adapter_dtype or "fp32") == "fp32"
+    with torch.device("meta"):
+        adapted = peft.get_peft_model(model, settings, autocast_adapter_dtype=wide)
+    if job.activations.checkpointing == "full":
+        adapted.enable_input_require_grads()
+    return adapted

@@ -1,0 +1,40 @@
+"""Memory that fused kernels take without passing the dispatcher, by kernel, from their sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+ATEN = torch.ops.aten
+
+
+def _up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def flash_backward(grad_out: torch.Tensor, query: torch.Tensor, key: torch.Tensor, _value: torch.Tensor, out: torch.Tensor, *_: Any, **__: Any) -> list[int]:
+    """Temporaries of flash attention's backward, bytes. Tensors are ``[batch, heads, seq, head_dim]``.
+
+    ``softmax_d`` fp32 [B, H, seq to 128], ``dq_accum`` fp32 [B, seq to 128, H, head_dim to 32 or 64], contiguous copies of a strided
+    grad_out and out, and with grouped queries dK and dV for every query head. Source: flash-attention csrc/flash_attn/flash_api.cpp ``mha_bwd``.
+    """
+    batch, heads, seq, dim = query.shape
+    size = query.element_size()
+    found = [batch * heads * _up(seq, 128) * 4, batch * _up(seq, 128) * heads * _up(dim, 32 if dim <= 128 else 64) * 4]
+    found += [t.numel() * size for t in (grad_out, out) if not t.transpose(1, 2).is_contiguous()]
+    if key.shape[1] != heads:
+        found += [batch * key.shape[2] * heads * dim * size] * 2
+    return found
+
+
+TEMPORARIES: dict[Any, Callable[..., list[int]]] = {ATEN._scaled_dot_product_flash_attention_backward.default: flash_backward}
+
+CUBLAS_WORKSPACE = {90: 33_554_432}  # bytes for each handle and stream; aten/src/ATen/cuda/CublasHandlePool.cpp
+CUBLAS_WORKSPACE_BEFORE_HOPPER = 8_519_680  # 2 * 4096 KiB + 16 * 8 KiB ... as allocated: 8,519,680 B (the same file)
+
+
+def cublas_workspace(sm: int | None) -> int:
+    """Bytes of one cuBLAS workspace: 32 MiB on sm90 and newer, 8.125 MiB before."""
+    return CUBLAS_WORKSPACE[90] if sm is not None and sm >= 90 else CUBLAS_WORKSPACE_BEFORE_HOPPER

@@ -1,0 +1,130 @@
+"""Starts the probe as a child process, with limits on time and memory, and reads its answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from advisor.ledger import Holding, Interval, Ledger, Moment
+from advisor.run import Run
+from advisor.simulation.request import CannotProbe
+
+TIMEOUT_SECONDS = 600
+MEMORY_BYTES = 16 << 30  # address space: torch maps some gigabytes that it never touches
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What the probe saw. ``reserved`` holds the allocator's replay: with and without expandable segments, bytes."""
+
+    ledger: Ledger
+    reserved: dict[str, int]
+    events: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Handle:
+    """A running probe, for the page: :meth:`cancel` ends it."""
+
+    process: subprocess.Popen[str] | None = None
+    said: list[str] = field(default_factory=list)
+
+    def cancel(self) -> None:
+        """End the child process."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+
+
+def probe(run: Run, *, timeout: float = TIMEOUT_SECONDS, say: Callable[[str], None] = lambda _: None, handle: Handle | None = None) -> Probed:
+    """Run the job's real code without a device.
+
+    Raises:
+        CannotProbe: torch is missing, the job can not be run, it took too long, or it was cancelled.
+    """
+    handle = handle or Handle()
+    command = [sys.executable, "-m", "advisor.simulation"]
+    handle.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603  our own module, nothing of the user's
+    process = handle.process
+    assert process.stdin and process.stdout and process.stderr
+    listener = threading.Thread(target=_listen, args=(process.stderr, handle, say), daemon=True)
+    listener.start()
+    try:
+        process.stdin.write(json.dumps({"job": run.effective.to_dict()}))
+        process.stdin.close()
+        reader = _Reader(process.stdout)
+        process.wait(timeout=timeout)
+        answer = reader.text()
+    except subprocess.TimeoutExpired:
+        raise CannotProbe(f"the probe took longer than {timeout:.0f} s and was ended; a smaller model or the estimate stands in") from None
+    except BrokenPipeError:
+        answer = ""
+    finally:
+        handle.cancel()
+        process.wait()
+        listener.join(timeout=5)
+        process.stderr.close()
+    return _read(answer, process.returncode, handle.said)
+
+
+class _Reader(threading.Thread):
+    """Reads a pipe to its end while the process runs, so that it can not fill up."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(daemon=True)
+        self._stream, self._parts = stream, [""]
+        self.start()
+
+    def run(self) -> None:
+        self._parts[0] = self._stream.read()
+
+    def text(self) -> str:
+        self.join()
+        self._stream.close()
+        return self._parts[0]
+
+
+def _listen(stream: Any, handle: Handle, say: Callable[[str], None]) -> None:
+    for line in stream:
+        if line.startswith("probe: "):
+            handle.said.append(line[7:].strip())
+            say(handle.said[-1])
+
+
+def _read(answer: str, returncode: int, said: list[str]) -> Probed:
+    try:
+        data = json.loads(answer)
+    except ValueError:
+        last = f" while {said[-1]}" if said else ""
+        raise CannotProbe(f"the probe's process ended with exit code {returncode}{last}; nothing was probed") from None
+    if "error" in data:
+        raise CannotProbe(data["error"])
+    return Probed(from_dict(data["ledger"]), data["reserved"], data["events"], data["seconds"], tuple(data["notes"]))
+
+
+def to_dict(ledger: Ledger) -> dict[str, Any]:
+    """A ledger as plain data, moments included."""
+    return {
+        "kind": ledger.kind, "rank": ledger.rank, "software": dict(ledger.software), "notes": list(ledger.notes),
+        "moments": [[m.id, m.phase] for m in ledger.moments], "holdings": [{**h.to_json(), "moments": sorted(h.moments)} for h in ledger.holdings],
+    }  # fmt: skip
+
+
+def from_dict(data: dict[str, Any]) -> Ledger:
+    """The ledger of :func:`to_dict`."""
+    holdings = tuple(Holding(**{**h, "moments": frozenset(h["moments"])}) for h in data["holdings"])
+    moments = tuple(Moment(*m) for m in data["moments"])
+    return Ledger(data["kind"], holdings, moments, rank=data["rank"], software=data["software"], notes=tuple(data["notes"]))
+
+
+def totals(probed: Probed) -> dict[str, Interval]:
+    """The probed totals: allocated to the byte; reserved between the allocator's two modes."""
+    peak = probed.ledger.peak().bytes
+    low, high = sorted(probed.reserved.values()) if probed.reserved else (peak, peak)
+    return {"max_allocated": Interval(peak, peak, peak), "max_reserved": Interval(low, probed.reserved.get("default", high), high)}

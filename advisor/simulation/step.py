@@ -1,0 +1,98 @@
+"""Runs training steps of the built model under the recorder, as Hugging Face's Trainer runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from advisor.run import Run
+from advisor.simulation import building, kernels, optimizers
+from advisor.simulation.autocast import emulated_autocast
+from advisor.simulation.recorder import Recorder
+from advisor.simulation.semantics import cuda_semantics
+
+STEPS = 2  # optimizer states are made in the first; the second is the one that lasts
+Say = Callable[[str], None]
+
+
+def record(run: Run, say: Say = lambda _: None) -> Recorder:
+    """Two steps of the run, recorded. The first step's events are there too: states are born in it.
+
+    Raises:
+        CannotProbe: see :mod:`advisor.simulation.building` and :mod:`advisor.simulation.optimizers`.
+    """
+    job = run.effective
+    say("building the model on the meta device")
+    model = building.build(run)
+    optimizer = optimizers.build(model, job)
+    sm = run.card.sm if run.card else None
+    recorder = Recorder(kernels.TEMPORARIES)
+    _label_weights(recorder, model)
+    autocast = (job.precision.mixed == "autocast") and building.DTYPES.get(job.precision.compute or "bf16")
+    clip = job.framework.name in ("hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift")  # max_grad_norm 1.0 is their default
+    with cuda_semantics(sm=sm), emulated_autocast(autocast or None) as forget, recorder:
+        _modules(recorder, model, forget)
+        for workspace in range(2):  # one for the forward thread, one for autograd's
+            number = recorder.born(kernels.cublas_workspace(sm), "cublas workspace")
+            recorder.storages[number].part, recorder.storages[number].name = "workspace", f"cuBLAS workspace {workspace + 1}"
+        for step in range(STEPS):
+            say(f"step {step + 1} of {STEPS}")
+            recorder.step = step
+            _one_step(recorder, model, optimizer, run, forget=forget, clip=clip)
+    return recorder
+
+
+def _one_step(recorder: Recorder, model: torch.nn.Module, optimizer: torch.optim.Optimizer, run: Run, *, forget: Callable[[], None], clip: bool) -> None:
+    job = run.effective
+    for _ in range(min(job.batch.gradient_accumulation or 1, 2)):  # the second micro batch meets gradients; a third adds nothing
+        recorder.phase = "forward"
+        tokens = torch.zeros(job.batch.micro_batch or 1, job.batch.seq_len or 1, dtype=torch.long, device="meta")
+        recorder.see(tokens, "input")
+        outputs = model(input_ids=tokens, labels=tokens)
+        forget()
+        loss = outputs["loss"] if isinstance(outputs, dict) else outputs.loss
+        kept = outputs if job.framework.keeps_outputs else None
+        del outputs
+        recorder.phase = "backward"
+        loss.backward()
+        del loss, tokens, kept
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            recorder.label(parameter.grad, "gradients", name)
+    recorder.phase = "step"
+    if clip:
+        torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
+    optimizer.step()
+    names = {id(p): n for n, p in model.named_parameters()}
+    for owner, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor):
+                recorder.label(value, "optimizer", f"{names.get(id(owner), '?')} {key}")
+    optimizer.zero_grad()
+
+
+def _label_weights(recorder: Recorder, model: torch.nn.Module) -> None:
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        recorder.see(tensor, "parameter")
+        recorder.label(tensor, "weights", name)
+
+
+def _modules(recorder: Recorder, model: torch.nn.Module, forget: Callable[[], None]) -> None:
+    """Keep the recorder's idea of the module that runs up to date; a recomputed block ends its own autocast context, which empties the cache."""
+    stack: list[str] = []
+    for name, module in model.named_modules():
+
+        def enter(_: torch.nn.Module, __: object, *, name: str = name) -> None:
+            stack.append(name)
+            recorder.module = name
+
+        def leave(_: torch.nn.Module, __: object, ___: object) -> None:
+            if stack:
+                stack.pop()
+            recorder.module = stack[-1] if stack else ""
+            if not stack and recorder.phase == "backward":
+                forget()
+
+        module.register_forward_pre_hook(enter)
+        module.register_forward_hook(leave, always_call=True)

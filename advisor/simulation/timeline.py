@@ -1,0 +1,120 @@
+"""From recorded events to a ledger: what was alive at the largest moment of each phase of the last step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from advisor.ledger import Holding, Ledger, Moment
+
+PHASE_OF = {"build": "load", "forward": "forward", "backward": "backward", "step": "step"}
+_LAYER = re.compile(r"\.\d+\.")
+
+
+class StorageLike(Protocol):
+    """What the timeline reads of a recorded storage."""
+
+    bytes: int
+    operator: str
+    phase: str
+    step: int
+    module: str
+    shape: tuple[int, ...]
+    dtype: str
+    part: str | None
+    name: str | None
+
+
+class EventLike(Protocol):
+    """A birth or a death."""
+
+    @property
+    def free(self) -> bool:
+        """True for a death."""
+
+    @property
+    def id(self) -> int:
+        """Which storage."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """The largest moment of a phase: bytes and the ids alive."""
+
+    phase: str
+    bytes: int
+    alive: frozenset[int]
+
+
+def peaks(events: Sequence[EventLike], storages: Mapping[int, StorageLike], marks: Sequence[tuple[int, str, int]], last_step: int) -> dict[str, Point]:
+    """For each phase of the last step, the largest moment and what was alive in it (also where the phase itself allocates nothing)."""
+    alive: set[int] = set()
+    current, phase, step = 0, "build", 0
+    best: dict[str, int] = {}
+    tops: dict[str, frozenset[int]] = {}
+    begins = {at: (name, number) for at, name, number in marks}
+
+    def look() -> None:
+        if step == last_step and current > best.get(phase, -1):
+            best[phase], tops[phase] = current, frozenset(alive)
+
+    for index, event in enumerate(events):
+        if index in begins:
+            phase, step = begins[index]
+            look()
+        size = storages[event.id].bytes
+        if event.free:
+            alive.discard(event.id)
+            current -= size
+        else:
+            alive.add(event.id)
+            current += size
+            look()
+    return {name: Point(name, best[name], tops[name]) for name in best}
+
+
+def ledger(
+    events: Sequence[EventLike], storages: Mapping[int, StorageLike], marks: Sequence[tuple[int, str, int]], *,
+    vocab: int, last_step: int, software: Mapping[str, str],
+) -> Ledger:  # fmt: skip
+    """The probed ledger: one moment a phase, one holding for each kind of tensor alive in it, adding up to the phase's peak to the byte."""
+    points = peaks(events, storages, marks, last_step)
+    holdings: list[Holding] = []
+    for name, point in points.items():
+        groups: dict[tuple[str, str, str], list[int]] = {}
+        for number in point.alive:
+            storage = storages[number]
+            groups.setdefault((part_of(storage, vocab), name_of(storage), storage.dtype), []).append(storage.bytes)
+        for (part, label, dtype), sizes in groups.items():
+            values = {"tensors": len(sizes), "bytes": sum(sizes)}
+            moment = frozenset({f"probe.{name}"})
+            holdings.append(
+                Holding(part, label, sum(sizes), moment, "sum of the tensors alive, each rounded up to 512 B", values, "recorded by the probe", dtype)
+            )
+    moments = tuple(Moment(f"probe.{name}", PHASE_OF.get(name, name)) for name in points)
+    return Ledger("probed", tuple(holdings), moments, rank="max", software=software)
+
+
+def part_of(storage: StorageLike, vocab: int) -> str:
+    """The ledger's part for a recorded storage: its label, else what its shape and phase say."""
+    if storage.part is not None:
+        return storage.part
+    if vocab and storage.shape and storage.shape[-1] == vocab and storage.phase != "step":
+        return "logits"
+    if vocab and len(storage.shape) == 1 and storage.phase != "step" and storage.shape[0] % vocab == 0 and storage.shape[0] > vocab:
+        return "logits"
+    if storage.phase == "step":
+        return "optimizer"
+    if len(storage.shape) == 4 and storage.shape[-1] == storage.shape[-2] and storage.shape[-1] > 256:
+        return "attention"
+    return "activations"
+
+
+def name_of(storage: StorageLike) -> str:
+    """A tensor's name with layer numbers taken out, so that the same tensor of every layer is one row."""
+    if storage.name is not None:
+        return _LAYER.sub(".*.", storage.name)
+    where = _LAYER.sub(".*.", f"{storage.module}.").rstrip(".") or storage.phase
+    return f"{where}: {storage.operator.removeprefix('aten::')}"
