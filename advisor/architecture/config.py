@@ -33,6 +33,11 @@ def _defaults() -> dict[str, dict[str, Any]]:
     return data
 
 
+def defaults_of(kind: str) -> Mapping[str, Any]:
+    """What a config class fills in where a config of this ``model_type`` leaves a key out; empty where the class is not known."""
+    return _defaults().get(kind, {})
+
+
 def _defaults_for(kind: str, source: str | None) -> Mapping[str, Any]:
     """Other people's modelling code has not transformers' sizes for defaults; what is switched on or off is taken from the family all the same."""
     known = _defaults().get(kind, {})

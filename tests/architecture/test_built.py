@@ -1,0 +1,65 @@
+"""Names, shapes and counts of tensors against models that transformers builds on the meta device, for small configs of some families."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from advisor.architecture import Architecture, read
+from advisor.architecture.tensor_shapes import tensor_shapes
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers", minversion="5.0", reason="transformers 5 is not installed")
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 128, "head_dim": 16,
+}  # fmt: skip
+MAMBA = {"mamba_num_heads": 8, "mamba_head_dim": 8, "ssm_state_size": 16, "n_groups": 2}
+MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+LATENT = {
+    "kv_lora_rank": 16,
+    "q_lora_rank": 32,
+    "qk_nope_head_dim": 16,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 16,
+    "n_routed_experts": 4,
+    "first_k_dense_replace": 1,
+}
+
+
+def built(kind: str, config: dict[str, Any]) -> Counter[tuple[str, tuple[int, ...]]]:
+    made = transformers.AutoConfig.for_model(kind, **config)
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(made)
+    seen: set[int] = set()
+    found: Counter[tuple[str, tuple[int, ...]]] = Counter()
+    for path, module in model.named_modules():
+        leaf = path.rpartition(".")[2]
+        for name, parameter in module.named_parameters(recurse=False):
+            if id(parameter) not in seen:
+                seen.add(id(parameter))
+                found[{"weight": leaf, "bias": f"{leaf}.bias"}.get(name, name), tuple(parameter.shape)] += 1
+    return found
+
+
+def ours(architecture: Architecture) -> Counter[tuple[str, tuple[int, ...]]]:
+    return Counter({(name, shape): count for name, shape, count in tensor_shapes(architecture)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("llama", {"attention_bias": True, "mlp_bias": True}),
+        ("qwen3", {}),
+        ("gemma3_text", {}),
+        ("phi3", {"pad_token_id": 0}),
+        ("qwen3_moe", {**MOE, "mlp_only_layers": [1]}),
+        ("deepseek_v3", {**LATENT, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32}),
+        ("nemotron_h", {**MAMBA, "hybrid_override_pattern": "M*-M"}),
+        ("qwen3_next", {**MOE, "shared_expert_intermediate_size": 48}),
+    ],
+)
+def test_the_same_tensors_as_transformers(kind: str, more: dict[str, Any]) -> None:
+    config = {**SMALL, **more}
+    assert ours(read({**config, "model_type": kind})) == built(kind, config)
