@@ -37,6 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(f"advisor: {error}", file=sys.stderr)
         return 2
+    except ValueError as error:
+        # what reads a job, a config or a measurement raises ValueErrors whose message is the sentence to show
+        if type(error) is ValueError or not type(error).__module__.startswith("advisor."):
+            raise
+        print(f"advisor: {error}", file=sys.stderr)
+        return 2
     except BrokenPipeError:
         # the reader (head, less) has gone: let the interpreter's own flush at exit meet an open descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -37,7 +37,7 @@ def validated(path: str, value: Any) -> Any:
         near = nearest_field(path)
         raise StatingError(f"the job file has no field {path!r}" + (f"; did you mean {near!r}?" if near else ""))
     complaint = ""
-    for candidate in _candidates(value):
+    for candidate in _candidates(path, value):
         try:
             return put(Job(), path, candidate).get(path)
         except JobError as error:
@@ -45,8 +45,8 @@ def validated(path: str, value: Any) -> Any:
     raise StatingError(complaint)
 
 
-def _candidates(value: Any) -> list[Any]:
-    """Readings of a text, the plainest first: a single value, a list, a mapping."""
+def _candidates(path: str, value: Any) -> list[Any]:
+    """Readings of a text, the plainest first: a single value, a list, a mapping. A card is a name or ``name:...,memory_gib:48``."""
     if not isinstance(value, str):
         return [value]
     found: list[Any] = [value]
@@ -55,7 +55,7 @@ def _candidates(value: Any) -> list[Any]:
             found.append(read(value))
         except compact.CompactError:
             continue
-    return found
+    return found[::-1] if path == "hardware.gpu" and isinstance(found[-1], dict) and "memory_gib" in found[-1] else found
 
 
 def put(job: Job, path: str, value: Any) -> Job:

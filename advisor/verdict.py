@@ -9,6 +9,17 @@ from advisor.run import Run
 from advisor.units import show
 
 
+def of_run(run: Run) -> tuple[Ledger | None, Verdict, str]:
+    """The ledger, the verdict and its sentence; no ledger where a deciding fact is not known."""
+    from advisor.arithmetic import CannotEstimate, estimate
+
+    try:
+        ledger = estimate(run)
+    except CannotEstimate as error:
+        return None, "incomplete", f"{error}"[:1].upper() + f"{error}"[1:].rstrip(".") + "."
+    return ledger, *judge(run, ledger)
+
+
 def judge(run: Run, ledger: Ledger) -> tuple[Verdict, str]:
     """The verdict and its sentence.
 

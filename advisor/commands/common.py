@@ -14,6 +14,7 @@ from advisor.cli import UserError
 if TYPE_CHECKING:
     from advisor.job import Job
     from advisor.render.paper import Paper
+    from advisor.run import Run
 
 # option: the job field that it states
 SHORTHANDS = {
@@ -77,6 +78,21 @@ def load_job(name: str) -> Job:
         return read_job(data, where=name)
     except JobError as error:
         raise UserError(f"{name}: {error}. For logs and other configs use `advisor diagnose {name}`") from None
+
+
+def resolved_job(args: argparse.Namespace) -> Run:
+    """The job file of the command line with the stated facts, resolved."""
+    from advisor.evidence import Evidence, Fact
+    from advisor.job import fields
+    from advisor.run import resolve
+    from advisor.stating import StatingError, state
+
+    job = load_job(args.job)
+    written = tuple(Fact(path, value, "stated", where=args.job) for path in fields() if (value := job.get(path)) is not None)
+    try:
+        return resolve(*state(job, Evidence(facts=written), overrides(args), "command line"))
+    except StatingError as error:
+        raise UserError(str(error)) from None
 
 
 def _reason(error: OSError) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from advisor.cli import UserError
 from advisor.commands import common
 
 
@@ -22,26 +21,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Resolve, estimate, print; the exit code is the verdict's."""
-    from advisor.arithmetic import estimate
     from advisor.report import EXIT_CODES
-    from advisor.run import resolve
-    from advisor.stating import StatingError, state
-    from advisor.verdict import judge
+    from advisor.verdict import of_run
 
-    job = common.load_job(args.job)
-    from advisor.evidence import Evidence
-
-    try:
-        job, evidence = state(job, Evidence(), common.overrides(args), "command line")
-    except StatingError as error:
-        raise UserError(str(error)) from None
-    resolved = resolve(job, evidence)
-    ledger = estimate(resolved)
-    verdict, sentence = judge(resolved, ledger)
+    resolved = common.resolved_job(args)
+    ledger, verdict, sentence = of_run(resolved)
     if args.json:
         from advisor.render import json
 
-        common.write(json.text(json.of_ledger(resolved, ledger, verdict)) + "\n")
+        common.write(json.text(json.of_ledger(resolved, ledger, verdict, sentence)) + "\n")
     else:
         from advisor.render import terminal
 

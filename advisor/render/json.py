@@ -65,12 +65,13 @@ def of_plan(plan: Plan, run: Run, ledger: Ledger | None, verdict: str) -> dict[s
         "alternatives": [step.to_json() for step in plan.alternatives],
         "irreducible": plan.irreducible,
         "job": run.job.to_dict(),
-        "ledger": of_ledger(run, ledger, verdict) if ledger else {},
+        "ledger": of_ledger(run, ledger, verdict),
     }
 
 
-def of_ledger(run: Run, ledger: Ledger, verdict: str) -> dict[str, Any]:
-    """What ``advisor estimate --json`` prints: the ledger of one rank, bytes as integers."""
+def of_ledger(run: Run, ledger: Ledger | None, verdict: str, sentence: str | None = None) -> dict[str, Any]:
+    """What ``advisor estimate --json`` prints: the ledger of one rank, bytes as integers. Without a ledger its keys are empty."""
+    ledger = ledger or Ledger("estimated", (), ())
     peak = ledger.peak()
     outside = [h for h in ledger.holdings if h.device == "gpu" and h.part in ("context", "allocator")]
     usable = run.usable
@@ -82,6 +83,7 @@ def of_ledger(run: Run, ledger: Ledger, verdict: str) -> dict[str, Any]:
         "totals": {name: interval.to_json() for name, interval in ledger.totals().items()},
         "capacity": {"usable": usable[0] if usable else None, "why": usable[1] if usable else None, "card": _card(run)},
         "verdict": verdict,
+        "sentence": sentence,
         "deviations": [d.to_json() for d in run.deviations],
         "peak": {"phase": peak.phase, "moment": peak.moment.id, "bytes": peak.bytes, "holdings": [h.to_json() for h in (*peak.holdings, *outside)]},
         "phases": ledger.phases(),

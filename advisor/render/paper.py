@@ -46,7 +46,7 @@ class Paper:
         """A heading with a blank line before it."""
         if self.lines:
             self.lines.append("")
-        self.lines.append(self.paint(text, "bold"))
+        self.say(text, "bold")
 
     def rows(self, rows: Sequence[tuple[str, str, float]], full: float, *, indent: int = 2) -> None:
         """Label, figure and a bar each; ``full`` is the value of the longest bar that fits."""

@@ -37,9 +37,12 @@ def report(report: Report, paper: Paper) -> str:
     return paper.text()
 
 
-def estimate(run: Run, ledger: Ledger, verdict: str, sentence: str, paper: Paper, *, part: str | None = None, phase: str | None = None) -> str:
+def estimate(run: Run, ledger: Ledger | None, verdict: str, sentence: str, paper: Paper, *, part: str | None = None, phase: str | None = None) -> str:
     """A ledger: the peak, its parts, the phases; ``part`` opens the formulas of one part, ``phase`` looks at another moment."""
     _verdict(paper, verdict, sentence)
+    if ledger is None:
+        _missing(paper, run)
+        return paper.text()
     usable = run.usable
     _peak(paper, ledger, usable[0] if usable else None, usable[1] if usable else None, phase)
     if part is not None:
