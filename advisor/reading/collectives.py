@@ -15,7 +15,8 @@ from advisor.reading.found import Found
 from advisor.units import Size
 
 HEAD = re.compile(
-    r"NCCL WARN|DistBackendError|ncclUnhandledCudaError|NCCL error|exit ?code|return code|SIGKILL|SIGBUS|SIGTERM|Signal (?:7|9|15)\b|oom[-_ ]?kill|OOMKilled|"
+    r"NCCL WARN|Failed to CUDA|Cuda failure|DistBackendError|ncclUnhandledCudaError|NCCL error|exit ?code|return code|SIGKILL|SIGBUS|SIGTERM|"
+    r"Signal (?:7|9|15)\b|oom[-_ ]?kill|OOMKilled|"
     r"Out of memory: Kill|node running low on memory|^Killed\b|\bKilled\s+(?:python|torchrun|accelerate|deepspeed)|Watchdog caught|timed out|"
     r"Cannot allocate memory|Bus error|"
     r"No space left on device|shared memory|std::bad_alloc|^MemoryError|Connection reset by peer|ChildFailedError",
@@ -26,6 +27,8 @@ _NCCL_OOM = re.compile(
     r"Cuda failure (?:\d+ )?'out of memory'",
     re.IGNORECASE,
 )
+_NCCL_ERROR = re.compile(r"NCCL error in|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|DistBackendError", re.IGNORECASE)
+_PEER = re.compile(r"ncclRemoteError|remote process exited|closed by (?:remote )?peer|Connection reset|store->get|aborted", re.IGNORECASE)
 _NCCL_RANK = re.compile(r":\d{1,10}:\d{1,10} \[(\d{1,4})\]")
 _NCCL_VERSION = re.compile(r"NCCL version ([\d.]{3,20})", re.IGNORECASE)
 _TIMEOUT = re.compile(
@@ -70,6 +73,9 @@ def read_failure(text: str) -> Found | None:
     host = _host(text)
     if host is not None:
         return host
+    if _NCCL_ERROR.search(text):
+        peer = bool(_PEER.search(text))
+        return Found("collective", "cuda", details=(("what", "peer gone" if peer else "nccl error"),), consequence=peer)
     return _exit(text)
 
 

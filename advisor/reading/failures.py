@@ -23,6 +23,11 @@ _READERS: tuple[tuple[re.Pattern[str], Callable[[str], Found | None]], ...] = (
     (pytorch.HEAD, pytorch.read_failure),
     (collectives.HEAD, collectives.read_failure),
 )
+_WORDS = (  # one of these is in every line that a reader's head finds: a cheap test before it
+    "memory", "alloc", "exhausted", "error", "exit", "return code", "sig", "kill", "nccl", "cuda", "watchdog", "timed out",
+    "kv cache", "seq len", "sampler", "graph failed",
+    "bus error", "no space", "connection reset", "out of", "cublas", "cudnn", "memory_utilization", "mem-fraction",
+)  # fmt: skip
 _NOT_FAILURES = re.compile(r"KeyboardInterrupt|SystemExit|StopIteration|GeneratorExit|Warning$")
 _WRAPPED = ("outofmemory", "triedtoallocate", "totalcapacityof")
 
@@ -36,7 +41,7 @@ def failures_of(text: Excerpt) -> list[Failure]:
     for lines in streams.values():
         out.extend(_of_stream(lines, text.name))
     out.sort(key=lambda failure: int(failure.where.rpartition(":")[2]))
-    return _distinct(out)[:MAX_FAILURES]
+    return _distinct(_joined(out))[:MAX_FAILURES]
 
 
 def _of_stream(lines: list[LogLine], name: str) -> Iterator[Failure]:
@@ -62,10 +67,12 @@ def _of_stream(lines: list[LogLine], name: str) -> Iterator[Failure]:
 def _at(lines: list[LogLine], index: int) -> tuple[Found | None, int, str]:
     """The failure that starts at a line, how many lines it takes, and its text."""
     text = lines[index].text
-    if frame_of(lines[index], "") is not None:
+    lowered = text.lower()
+    named = any(word in lowered for word in _WORDS)
+    if named and frame_of(lines[index], "") is not None:
         return None, 1, ""
-    hits = [read for head, read in _READERS if head.search(text)]
-    if not hits and index + 1 < len(lines):
+    hits = [read for head, read in _READERS if head.search(text)] if named else []
+    if not hits and len(text) > 30 and index + 1 < len(lines):
         pair = re.sub(r"\s+", "", text[-40:] + lines[index + 1].text[:40]).lower()
         if any(word in pair for word in _WRAPPED):
             hits = [pytorch.read_failure]
@@ -143,10 +150,30 @@ def _bytes(size: Size | None) -> int | None:
     return None if size is None else size.bytes
 
 
+def _joined(failures: list[Failure]) -> list[Failure]:
+    """NCCL's own warning says what failed, torch's exception in which frames: one failure."""
+    raised = next((f for f in failures if dict(f.details).get("what") == "nccl error" and f.frames), None)
+    out: list[Failure] = []
+    for failure in failures:
+        what = dict(failure.details).get("what")
+        if raised is not None and failure.kind == "collective" and what == "out of memory" and not failure.frames:
+            failure = replace(failure, frames=raised.frames, rank=failure.rank if failure.rank is not None else raised.rank, phase=raised.phase)
+            failure = replace(failure, details=failure.details + tuple(d for d in raised.details if d[0] == "phase_from"))
+        out.append(failure)
+    told = any(dict(f.details).get("what") == "out of memory" for f in out)
+    return [f for f in out if not (told and dict(f.details).get("what") == "nccl error")]
+
+
 def _distinct(failures: list[Failure]) -> list[Failure]:
     """The same failure is often printed again (chained exceptions, launchers, loggers): the first with the most frames is kept."""
     out: dict[tuple[object, ...], Failure] = {}
     for failure in failures:
+        if failure.kind == "collective":  # NCCL repeats itself: warning, exception, last error
+            told = dict(failure.details)
+            same = ("collective", told.get("what"), told.get("exit_code"))
+            if len(failure.frames) > len(out.setdefault(same, failure).frames):
+                out[same] = replace(failure, where=out[same].where)
+            continue
         key: tuple[object, ...] = (failure.kind, failure.rank, failure.requested_bytes, failure.free_bytes, failure.allocated_bytes, failure.gpu)
         if failure.requested_bytes is None:
             key += (re.sub(r"\d+", "", failure.text[:160]),)

@@ -17,9 +17,9 @@ from advisor.reading.masking import mask
 
 _DIGITS = b"0123456789"
 MAX_LINE = 16_384  # characters of one line that are looked at
-TEMPLATES = 30_000  # templates that are looked at closely; what comes after is only searched for failures
-KEPT = 24_000  # lines kept of one text
-EVERY = 12_000  # of these, lines whose every occurrence is kept
+TEMPLATES = 8_000  # templates that are looked at closely; what is new after that is only searched for failures
+KEPT = 16_000  # lines kept of one text for what they say of the run
+EVERY = 12_000  # further lines kept because they are part of a failure
 SERIES_FIRST, SERIES_LAST = 24, 40  # lines kept of a template that repeats with other figures
 FOLLOW = 14  # lines after a failure or frame that are kept whatever they say: its code, its wrapped rest
 TAIL = 120  # the last lines of a text, kept whatever they say
@@ -36,8 +36,14 @@ _EVERY = re.compile(
     r"available kv cache|kv cache memory|free memory on device|no available memory|watchdog|timed out|❱|direct cause of|during handling of",
     re.IGNORECASE,
 )
-_SERIES = re.compile(r"mem|alloc|reserved|[kmgt]i?b\b|\bstep|iter|epoch|loss|\bit/s|s/it|tokens|longest|length|batch|%\|", re.IGNORECASE)
-_STRONG = (b"ut of memory", b"to allocate", b"raceback", b"rror:", b"xception", b"EXHAUSTED", b"ALLOC_FAILED", b"exitcode", b"SIG", b"illed", b"NCCL WARN")
+_SERIES = ("mem", "alloc", "reserved", "gib", "mib", "gb", "mb", "step", "iter", "epoch", "loss", "it/s", "s/it", "token", "longest", "length", "batch", "%|")
+_DIGIT = re.compile(r"\d")
+_EVERY_WORDS = (  # one of these is in every line that _EVERY finds: a cheap test before it
+    "memory", "oom", "alloc", "exhausted", "traceback", 'file "', ".py",
+    "cell in", "input in", "ipython-input", "error", "exception", "interrupt", "exit", "return code", "sig", "kill",
+    "nccl", "cuda", "capac", "process", "mib", "| ", "ma ", "hip", "cublas", "cudnn", "watchdog", "timed", "❱", "direct cause", "during handling", ">:",
+)  # fmt: skip
+_STRONG = (b"ut of memory", b"raceback (", b"rror: ", b"EXHAUSTED", b"SIGKILL", b"exitcode")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +79,14 @@ class Excerpt:
 class _Template:
     kind: int  # 0 once, 1 series, 2 every
     count: int = 1
-    last: deque[tuple[int, bytes]] | None = None
+    last: deque[tuple[int, bytes]] = field(default_factory=lambda: deque(maxlen=SERIES_LAST))
 
 
 @dataclass(slots=True)
 class _Keeping:
     templates: dict[int, _Template] = field(default_factory=dict)
-    kept: dict[tuple[int, int], tuple[bytes, int]] = field(default_factory=dict)  # (line, part) -> raw, template
+    kept: dict[tuple[int, int], bytes] = field(default_factory=dict)  # (line, part of a line with carriage returns)
+    ordinary: int = 0
     every: int = 0
     follow: int = 0
     number: int = 0
@@ -90,117 +97,124 @@ def excerpt(name: str, chunks: Iterable[bytes]) -> Excerpt:
     state = _Keeping()
     size = 0
     tail: deque[tuple[int, bytes]] = deque(maxlen=TAIL)
-    stream = _decoded(chunks)
     rest = b""
-    first = True
-    for chunk in stream:
+    for chunk in _decoded(chunks):
+        if not size and is_binary(chunk):
+            return Excerpt(name, (), 0, len(chunk), binary=True)
         size += len(chunk)
-        if first:
-            first = False
-            if is_binary(chunk):
-                return Excerpt(name, (), 0, size, binary=True)
-        parts = (rest + chunk).split(b"\n")
-        rest = parts.pop()
-        if len(rest) > 4 * MAX_LINE:
-            parts.append(rest[: 4 * MAX_LINE])
-            rest = b""
-        _take(state, parts, tail)
-    _take(state, [rest] if rest else [], tail)
+        block = rest + chunk if rest else chunk
+        end = block.rfind(b"\n") + 1
+        rest = block[end:]
+        if len(rest) > 4 * MAX_LINE:  # a line without end: its start is looked at
+            block, rest, end = block[:end] + rest[:MAX_LINE] + b"\n", b"", -1
+        if end:
+            _take(state, block[:end] if end > 0 else block, tail)
+    if rest:
+        _take(state, rest + b"\n", tail)
     for number, raw in tail:
-        state.kept.setdefault((number, 0), (raw, 0))
+        state.kept.setdefault((number, 0), raw)
     for template in state.templates.values():
-        for number, raw in template.last or ():
-            state.kept.setdefault((number, 0), (raw, 0))
+        for number, raw in template.last:
+            state.kept.setdefault((number, 0), raw)
     return Excerpt(name, _cleaned(state), state.number, size)
 
 
-def _take(state: _Keeping, parts: list[bytes], tail: deque[tuple[int, bytes]]) -> None:
-    start = state.number
-    if len(state.templates) >= TEMPLATES and not state.follow:
-        joined = b"\n".join(parts)
-        if not any(word in joined for word in _STRONG):
-            state.number += len(parts)
-            tail.extend((start + i + 1, raw[:MAX_LINE]) for i, raw in enumerate(parts[-TAIL:], max(len(parts) - TAIL, 0)))
-            return
-    templates, follow = state.templates, state.follow
-    number = start
-    for raw in parts:
+def _take(state: _Keeping, block: bytes, tail: deque[tuple[int, bytes]]) -> None:
+    """Whole lines. The digits are taken off all of them at once, so that a known template costs a look-up a line."""
+    if b"\r" in block:
+        block = block.replace(b"\r\n", b"\n")
+    returns = b"\r" in block
+    lines = block.split(b"\n")
+    lines.pop()
+    keys = map(hash, block.translate(None, _DIGITS).split(b"\n"))
+    hits = _hits(block) if len(state.templates) >= TEMPLATES else None
+    known, follow, number = state.templates.get, state.follow, state.number
+    first = number
+    for raw, key in zip(lines, keys, strict=False):
         number += 1
-        if b"\r" in raw:
-            raw, follow = _returns(state, raw, number, follow)
-        template = templates.get(hash(raw.translate(None, _DIGITS)))
+        template = known(key)
         if template is not None and not follow:
             template.count += 1
-            if template.kind == 0:
+            kind = template.kind
+            if kind == 0:
                 continue
-            if template.kind == 1:
-                if template.last is None:
-                    template.last = deque(maxlen=SERIES_LAST)
-                if template.count <= SERIES_FIRST:
-                    _keep(state, number, 0, raw)
+            if kind == 1:
+                if template.count > SERIES_FIRST:
+                    template.last.append((number, raw))
                 else:
-                    template.last.append((number, raw[:MAX_LINE]))
+                    _keep(state, number, 0, raw, False)
                 continue
-        follow = _look(state, raw, number, 0, template, follow)
+        elif template is None and hits is not None and not follow and number - first - 1 not in hits:
+            continue
+        if returns and b"\r" in raw:
+            follow = _redrawn(state, raw, number, follow)
+        else:
+            follow = _look(state, raw, number, 0, key, follow)
     state.number, state.follow = number, follow
-    tail.extend((start + i + 1, raw.rstrip(b"\r")[:MAX_LINE]) for i, raw in enumerate(parts[-TAIL:], max(len(parts) - TAIL, 0)))
+    tail.extend((number - len(lines[-TAIL:]) + 1 + i, raw[-MAX_LINE:]) for i, raw in enumerate(lines[-TAIL:]))
 
 
-def _look(state: _Keeping, raw: bytes, number: int, part: int, template: _Template | None, follow: int) -> int:
+def _hits(block: bytes) -> frozenset[int]:
+    """Indices of the lines of a block that bear a failure's words."""
+    found: set[int] = set()
+    for word in _STRONG:
+        at, line, before = block.find(word), 0, 0
+        while at >= 0 and len(found) < EVERY:
+            line += block.count(b"\n", before, at)
+            found.add(line)
+            before, at = at, block.find(word, at + len(word))
+    return frozenset(found)
+
+
+def _look(state: _Keeping, raw: bytes, number: int, part: int, key: int, follow: int) -> int:
     """Look at a line closely; returns how many of the next lines are kept whatever they say."""
     if not raw or raw.isspace():
         return max(follow - 1, 0)
+    template = state.templates.get(key)
     if template is None:
-        text = raw[:2000].decode("utf-8", "replace")
-        if len(state.templates) >= TEMPLATES and not _EVERY.search(text):
-            if follow:
-                _keep(state, number, part, raw)
-            return max(follow - 1, 0)
-        kind = _kind(text)
-        template = state.templates[hash(raw.translate(None, _DIGITS))] = _Template(kind)
-        _keep(state, number, part, raw)
-        return FOLLOW if kind == 2 else max(follow - 1, 0)
-    if template.kind == 2:
-        state.every += 1
-        if state.every <= EVERY:
-            _keep(state, number, part, raw)
-            return FOLLOW
-        return 0
-    _keep(state, number, part, raw)
-    return max(follow - 1, 0)
+        kind = _kind(raw[:2000].decode("utf-8", "replace"))
+        if len(state.templates) < TEMPLATES or (kind == 2 and len(state.templates) < 2 * TEMPLATES):
+            state.templates[key] = _Template(kind)
+    else:
+        kind = template.kind
+    _keep(state, number, part, raw, kind == 2 or follow > 0)
+    return FOLLOW if kind == 2 else max(follow - 1, 0)
 
 
 def _kind(text: str) -> int:
-    rest = prefixes.split(prefixes.strip_control(text)).text
-    if _EVERY.search(rest):
+    lowered = text.lower()
+    if any(word in lowered for word in _EVERY_WORDS) and _EVERY.search(prefixes.split(prefixes.strip_control(text)).text):
         return 2
-    return 1 if _SERIES.search(rest) and any(c.isdigit() for c in rest) else 0
+    return 1 if any(word in lowered for word in _SERIES) and _DIGIT.search(text) is not None else 0
 
 
-def _returns(state: _Keeping, raw: bytes, number: int, follow: int) -> tuple[bytes, int]:
-    """A line with carriage returns: a progress bar redrawn many times, then perhaps a traceback. Returns its last part."""
-    pieces = [p for p in raw.split(b"\r") if p]
-    if not pieces:
-        return b"", follow
-    for part, piece in enumerate(pieces[:-1], 1):
-        template = state.templates.get(hash(piece.translate(None, _DIGITS)))
-        if template is None or template.kind == 2:
-            follow = _look(state, piece, number, -len(pieces) + part, template, follow)
+def _redrawn(state: _Keeping, raw: bytes, number: int, follow: int) -> int:
+    """A line with carriage returns: a progress bar redrawn many times, then perhaps a traceback."""
+    pieces = [piece for piece in raw.split(b"\r") if piece]
+    for part, piece in enumerate(pieces, 1 - len(pieces)):
+        key = hash(piece.translate(None, _DIGITS))
+        template = state.templates.get(key)
+        if template is None or template.kind == 2 or part == 0:
+            follow = _look(state, piece, number, part, key, follow)
         else:
             template.count += 1
-            if template.kind == 1 and part >= len(pieces) - 2:
-                _keep(state, number, -len(pieces) + part, piece)
-    return pieces[-1], follow
+    return follow
 
 
-def _keep(state: _Keeping, number: int, part: int, raw: bytes) -> None:
-    if len(state.kept) < KEPT:
-        state.kept[number, part] = raw[:MAX_LINE], hash(raw.translate(None, _DIGITS))
+def _keep(state: _Keeping, number: int, part: int, raw: bytes, failing: bool) -> None:
+    if failing:
+        state.every += 1
+        if state.every <= EVERY:
+            state.kept[number, part] = raw[:MAX_LINE]
+    else:
+        state.ordinary += 1
+        if state.ordinary <= KEPT:
+            state.kept[number, part] = raw[:MAX_LINE]
 
 
 def _cleaned(state: _Keeping) -> tuple[LogLine, ...]:
     ordered = sorted(state.kept.items())
-    decoded = [(number, prefixes.strip_control(_text(raw)), key) for (number, _), (raw, key) in ordered]
+    decoded = [(number, prefixes.strip_control(_text(raw)), hash(raw.translate(None, _DIGITS))) for (number, _), raw in ordered]
     labelled = _labelled([text for _, text, _ in decoded[:400]])
     seen: set[int] = set()
     out: list[LogLine] = []

@@ -117,4 +117,46 @@ def phase_of(frames: Sequence[Frame]) -> tuple[str, Frame] | None:
 
 def _recomputing(described: Sequence[str]) -> int | None:
     """Index of a backward frame that encloses a forward: checkpointing recomputes the block."""
-    return next((i for i, text in enumerate(described) if re.search(r"_engine_run_backward|run_backward\(|autograd/__init__\.py:backward", text)), None)
+    return next(
+        (
+            i
+            for i, text in enumerate(described)
+            if re.search(
+                r"_engine_run_backward|run_backward\(|autograd/__init__\.py:backward|"
+                r"backward_step\(",
+                text,
+            )
+        ),
+        None,
+    )
+
+
+_PROGRESS: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
+    (phase, re.compile(pattern, re.IGNORECASE))
+    for phase, pattern in (
+        ("eval", r"\*{3,}\s*Running (?:Evaluation|Prediction)|^\s*(?:Evaluation|Evaluating|Validation|eval)\b.{0,20}(?:\d+%|\d+/\d+)"),
+        ("save", r"Saving (?:model )?checkpoint|saving checkpoint|Saving model|Model weights saved|Configuration saved in"),
+        (
+            "resume",
+            r"Resum(?:ing|e) (?:training )?from|Loading checkpoint from|successfully loaded checkpoint|Continuing training from checkpoint|"
+            r"loading optimizer",
+        ),
+        (
+            "load",
+            r"Loading (?:checkpoint shards|safetensors|pipeline components|model|weights)|Memory stats after model init|model loading|"
+            r"Materializing param",
+        ),
+        (None, r"\*{3,}\s*Running training|'loss':|\bloss[ =:]|\b(?:step|iteration|iter)\b[ =:]*\s*(?:[2-9]|\d{2,})\b"),
+    )
+)
+
+
+def phase_of_progress(lines: Sequence[str]) -> tuple[str, str] | None:
+    """The phase that a log's last telling line announces, and that line; ``None`` where training was under way or nothing tells."""
+    for text in reversed(lines):
+        if len(text) > 600 or "ried to allocate" in text:
+            continue
+        for phase, pattern in _PROGRESS:
+            if pattern.search(text):
+                return None if phase is None else (phase, text)
+    return None

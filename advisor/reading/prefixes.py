@@ -18,8 +18,13 @@ _RAY = re.compile(r"\(([\w .:/-]{0,80}?)\s*,?\s*(?:rank=(\d{1,6})\s*,?\s*)?pid=(
 _RANK_IN_NAME = re.compile(r"(?:rank|worker|tp|dp)[_ ]?(\d{1,6})\b", re.IGNORECASE)
 _VLLM = re.compile(r"\((?:VllmWorker(?:Process)?|Worker|EngineCore)(?:_?(?:TP|DP|PP)?(\d{1,5}))?(?:_(?:TP|DP|PP|EP)\d{1,5}){0,3}\)\s?")
 _LABEL = re.compile(r"\s{0,4}(\d{1,5}): ?")  # srun --label
+_LOCATION = re.compile(
+    r"(?:\[[\w./-]{1,80}\.(?:py|cc|cpp|cu|h):\d{1,6}\](?:(?: (?:rank|Rank) ?\d+)?:)?|[\w./-]{1,80}\.(?:py|cc|"
+    r"cpp):\d{1,6}[\]:]) "
+)  # a logger's own place
 _K8S = re.compile(r"std(?:out|err) [FP] ")
 
+_REPEATED = re.compile(r" {2,}|Traceback|[\w.]{0,80}(?:Error|Exception)\b|During handling|The above")
 _ISO = re.compile(r"[\[(]?(\d{4})[-/](\d{2})[-/](\d{2})[T ](\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?(?:Z|[+-]\d{2}:?\d{2})?[\])]?[,:]?\s?")
 _US = re.compile(r"[\[(]?(\d{2})/(\d{2})/(\d{4}) (\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?[\])]?(?: - |\s)?")
 _GLOG = re.compile(r"\[?([IWEF])(\d{2})(\d{2}) (\d{2}):(\d{2}):(\d{2})\.(\d{3,9}) +(?:\d{1,10} )?(?=[\w./<])")
@@ -79,6 +84,9 @@ def split(text: str, *, labelled: bool = False) -> Prefix:
                 stream, text = stream or m[0].strip(), text[m.end() :]
                 continue
         found = _time(text)
+        if found is None and stamp is not None and (m := _LOCATION.match(text)) is not None and _REPEATED.match(text, m.end()):
+            text = text[m.end() :]  # a traceback that a logger prints line by line
+            break
         if found is None:
             if head == "s" and (m := _K8S.match(text)):
                 text = text[m.end() :]

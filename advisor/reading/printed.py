@@ -27,6 +27,7 @@ _VERSION = re.compile(
     "\bv)?\\s{{0,12}}v?(\\d{{1,4}}\\.\\d{{1,4}}(?:\\.\\w{{1,12}}){{0,3}}(?:\\+[\\w.]{{1,20}})?)(?![\\w-])",
     re.IGNORECASE,
 )
+_DOTTED = re.compile(r"\d\.\d")
 _SAME = {
     "pytorch": "torch", "flash-attn": "flash_attn", "flash attn": "flash_attn", "flashattn": "flash_attn", "flash_attention": "flash_attn",
     "te": "transformer_engine", "transformer-engine": "transformer_engine", "transformer engine": "transformer_engine",
@@ -65,9 +66,11 @@ _TYPES = re.compile(
 def facts_of(text: Excerpt) -> Iterator[Ranked]:
     """Facts of one text's lines."""
     evaluating = -10
+    gate = re.compile(r"\d")
     for index, line in enumerate(text.lines):
         content = line.text
-        if len(content) < 4:
+        if len(content) < 4 or gate.search(content) is None:
+            evaluating = index if _EVALUATION.search(content) else evaluating
             continue
         where = text.where(line)
         if _EVALUATION.search(content):
@@ -82,7 +85,7 @@ def facts_of(text: Excerpt) -> Iterator[Ranked]:
 
 
 def _versions(content: str, where: str) -> Iterator[Ranked]:
-    if "." not in content or 'File "' in content or len(content) > 4000:
+    if _DOTTED.search(content) is None or 'File "' in content or len(content) > 4000:
         return
     for m in list(_VERSION.finditer(content))[:40]:
         name = m[1].lower()

@@ -28,7 +28,7 @@ _ALONE = re.compile(rf"(?<![\w/-])({_CARD})(?![\w-])")
 _GPUS = re.compile(r"(?<![\w.])(\d{1,4}|two|four|eight|single|one) (?:gpus?|cards)\b", re.IGNORECASE)
 _NODES = re.compile(r"(?<![\w.])(\d{1,4}) nodes?\b", re.IGNORECASE)
 _WORDS = {"two": 2, "four": 4, "eight": 8, "single": 1, "one": 1}
-_N = r"\s*(?:size|len(?:gth)?)?\s*(?:of|=|:|is)?\s*(\d{1,3}(?:,\d{3})+|\d{1,8})(k\b)?(?![\w.]*\d)"
+_N = r"\s*(?:size|len(?:gth)?)?\s*(?:of|=|:|is)?\s*(\d{1,3}(?:,\d{3})+|\d{1,8})(k\b)?(?![\w.]*\d|\s*[/,]\s?\d)"
 _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (field, re.compile(pattern + _N, re.IGNORECASE))
     for field, pattern in (
@@ -46,6 +46,8 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("method.rank", r"(?<![\w-])(?:lora[-_ ]?(?:r|rank))"),
     )
 )
+_SETTING_WORDS = ("batch", "seq", "context", "source", "max", "cutoff", "block", "accum", "lora")
+_DIGIT = re.compile(r"\d")
 _ID = re.compile(r"(?<![\w./:-])([A-Za-z0-9][\w.-]{1,60}/[A-Za-z0-9][\w.-]{1,90})(?![\w/])")
 _BARE = re.compile(r"(?<![\w./-])([A-Za-z][A-Za-z]{1,20}[-_]?\d{0,3}(?:[.-][\w.]{1,20}){1,8}|gpt2(?:-\w+)?)(?![\w/])")
 _ORDINARY = re.compile(r"^(?:[a-z]+-[a-z]+|[\w.-]+\.(?:py|sh|txt|json|ya?ml|log|toml|md|cu|cpp))$", re.IGNORECASE)
@@ -62,7 +64,8 @@ def remarks_of(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:
 
 def _found(text: str) -> Iterator[tuple[str, object]]:
     yield from _hardware(text)
-    for field, pattern in _SETTINGS:
+    lowered = text.lower()
+    for field, pattern in _SETTINGS if _DIGIT.search(text) and any(word in lowered for word in _SETTING_WORDS) else ():
         if (m := pattern.search(text)) is not None:
             value = int(m[1].replace(",", "")) * (1024 if m[2] else 1)
             if 1 <= value <= 1 << 24:

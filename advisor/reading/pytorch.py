@@ -24,7 +24,9 @@ HEAD = re.compile(
     r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)|CUDNN_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)|cudaErrorMemoryAllocation|"
     r"CUDA failed with error out of memory|"
     r"DefaultCPUAllocator|CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory|out of memory \(device allocator|UR_RESULT_ERROR_OUT_OF_(?:DEVICE|HOST)_MEMORY|UR error|"
-    r"(?:^|\W)OutOfMemoryError(?:\W|$)|CUDA Error: out of memory|^(?:RuntimeError|MemoryError): .*out of memory",
+    r"(?:^|\W)OutOfMemoryError(?:\W|$)|cuda runtime error \(2\)|Triton Error \[(?:CUDA|HIP)\]: out of memory|"
+    r"(?:CUSOLVER|CUSPARSE|HIPBLAS|ROCBLAS|CUFFT)_(?:STATUS_)?ALLOC_FAILED|HSA_STATUS_ERROR_OUT_OF_RESOURCES|Invalid buffer size: \d|"
+    r"CUDA Error: out of memory|^(?:RuntimeError|MemoryError): .*out of memory",
     re.IGNORECASE,
 )
 _COUNTERS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -44,19 +46,29 @@ _COUNTERS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 _OWN = re.compile(rf"thisprocesshas{_S}memoryinuse", re.IGNORECASE)
 _OTHER = re.compile(rf"Process(\d{{1,10}})has{_S}memoryinuse", re.IGNORECASE)
 _GPU = re.compile(r"(?:GPU|NPU|XPU|MUSA|MLU|device)(\d{1,4})(?:;|hasatotal|hastotal)", re.IGNORECASE)
-_MPS = re.compile(rf"MPSbackendoutofmemory\(MPSallocated:{_S},otherallocations:{_S},maxallowed:{_S}\)\.Triedtoallocate{_S}on(\w+?)pool", re.IGNORECASE)
+_MPS = re.compile(
+    rf"MPSbackendoutofmemory\(MPSallocated:{_S},otherallocations:{_S},maxallowed:{_S}\)\.?(?:Triedtoallocate{_S}(?:on(\w+?)pool)?)?", re.IGNORECASE
+)
 _CPU = re.compile(r"DefaultCPUAllocator:(?:can'tallocatememory|notenoughmemory):youtriedtoallocate(\d{1,24})bytes", re.IGNORECASE)
+_BUFFER = re.compile(rf"Invalidbuffersize:{_S}", re.IGNORECASE)
 _DEVICE_ALLOCATOR = re.compile(rf"deviceallocator,requested{_S},devicefree{_S}", re.IGNORECASE)
 _BACKENDS: tuple[tuple[str, Backend], ...] = (("hip", "hip"), ("xpu", "xpu"), ("mpsbackend", "mps"), ("npu", "npu"))
 _EXABYTE = re.compile(r"Triedtoallocatemorethan1EBmemory", re.IGNORECASE)
 _DRIVER: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, re.compile(pattern, re.IGNORECASE))
     for name, pattern in (
-        ("cublas", r"CUBLAS_STATUS_ALLOC_FAILED|CUBLAS_STATUS_NOT_INITIALIZED"),
+        ("cublas", r"(?:CU|HIP|ROC)BLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)"),
+        ("cusolver", r"(?:CUSOLVER|CUSPARSE|CUFFT)_(?:STATUS_)?ALLOC_FAILED"),
+        ("triton", r"TritonError\[(?:CUDA|HIP)\]:outofmemory"),
+        ("hsa", r"HSA_STATUS_ERROR_OUT_OF_RESOURCES"),
         ("cudnn", r"CUDNN_STATUS_ALLOC_FAILED|CUDNN_STATUS_NOT_INITIALIZED"),
         ("cumem", r"cumem_allocator"),
         ("driver", r"CUDAdrivererror:outofmemory|CUDA_ERROR_OUT_OF_MEMORY"),
-        ("runtime", r"(?:CUDA|HIP)error:outofmemory|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUDAfailedwitherroroutofmemory"),
+        (
+            "runtime",
+            r"(?:CUDA|HIP)error:outofmemory|cudaruntimeerror\(2\):outofmemory|cudaErrorMemoryAllocation|hipErrorOutOfMemory|"
+            r"CUDAfailedwitherroroutofmemory",
+        ),
         ("level-zero", r"UR_RESULT_ERROR_OUT_OF_\w+|URerror"),
     )
 )
@@ -68,6 +80,8 @@ def read_failure(text: str) -> Found | None:
     lowered = squeezed.lower()
     if (m := _MPS.search(squeezed)) is not None:
         return _mps(m)
+    if (m := _BUFFER.search(squeezed)) is not None and (size := read_size(m[1])) is not None:
+        return Found("gpu-memory", "mps", None, {"requested": size}, details=(("limit", "one buffer of Metal"),))
     if (m := _CPU.search(squeezed)) is not None:
         return Found("host-memory", "cpu", None, {"requested": Size(int(m[1]), 0)}, (), (("allocator", "cpu"),))
     sizes = {name: size for name, pattern in _COUNTERS if (size := _first(pattern, squeezed)) is not None}
@@ -98,7 +112,7 @@ def _mps(match: re.Match[str]) -> Found:
         name: size for name, raw in (("allocated", match[1]), ("other", match[2]), ("allowed", match[3]), ("requested", match[4])) if (size := read_size(raw))
     }
     other = sizes.pop("other", None)
-    details: tuple[tuple[str, Any], ...] = (("pool", match[5]),)
+    details: tuple[tuple[str, Any], ...] = (("pool", match[5]),) if match[5] else ()
     if other is not None:
         details += (("other_allocations_bytes", other.bytes),)
     if "allowed" in sizes and "allocated" in sizes and other is not None:

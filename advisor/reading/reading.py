@@ -9,20 +9,23 @@ from typing import Any, Literal
 
 from advisor.evidence import Conflict, Device, Evidence, Failure, Line, NotUnderstood, Sample, Source
 from advisor.job import Job
-from advisor.reading import capacity, handoff, memory_stats, memory_summary, printed, prose, sources
+from advisor.reading import capacity, frame_facts, handoff, memory_stats, memory_summary, printed, prose, sources
 from advisor.reading.collect import collected
+from advisor.reading.embedded import printed_configs
 from advisor.reading.failures import failures_of
 from advisor.reading.lines import Excerpt, excerpt
 from advisor.reading.masking import mask
-from advisor.reading.merge import Ranked, merge, rank_of
+from advisor.reading.merge import PRINTED, Ranked, merge, rank_of
 from advisor.reading.nvidia_smi import devices_of
 from advisor.reading.ordering import ordered
 from advisor.reading.own_or_foreign import settle
 from advisor.reading.plausible import implausible
+from advisor.reading.progress import with_progress
 from advisor.reading.rule_lines import lines_of
 from advisor.reading.samples import samples_of
 
 CONFIG_BYTES = 1024 * 1024  # a config is some kilobytes; a notebook with its outputs may be larger and is named .ipynb
+REMARKS = 300  # lines of a log that are searched for remarks: people write above a log, not in its middle
 NOTEBOOK_BYTES = 16 * 1024 * 1024
 
 
@@ -62,7 +65,7 @@ def read(items: Sequence[tuple[str, bytes | str | Path]]) -> Reading:
     gathered = _Gathered()
     for text in sources.texts(items):
         _read_text(text, gathered)
-    failures = ordered(gathered.failures, gathered.stamps)
+    failures = with_progress(ordered(gathered.failures, gathered.stamps), gathered.excerpts)
     guessed = [card for failure in failures[:1] if (card := capacity.card_of_failure(failure)) is not None]
     merged = merge([*guessed, *capacity.cards_of_devices(tuple(gathered.devices)), *gathered.ranked])
     evidence = Evidence(
@@ -165,6 +168,7 @@ def _log(found: Excerpt, gathered: _Gathered, kinds: list[str], text: str | None
         else:
             gathered.not_understood.append(item)
     gathered.ranked.extend(printed.facts_of(found))
+    gathered.ranked.extend(frame_facts.facts_of(failures))
     gathered.devices.extend(devices)
     gathered.samples.extend(samples)
     is_config = bool(kinds)
@@ -176,15 +180,21 @@ def _log(found: Excerpt, gathered: _Gathered, kinds: list[str], text: str | None
         kinds.append("list of cards")
     if samples:
         kinds.append("memory figures")
-    remarks = (
-        prose.comments(found.name, text) if is_config and text is not None else ((found.where(line), line.text) for line in found.lines if remark(line.text))
-    )
-    gathered.ranked.extend(prose.remarks_of(iter(remarks)))
+    for block in printed_configs(found.name, text) if text is not None and not is_config else ():
+        gathered.ranked.extend(Ranked(fact, PRINTED) for fact in block.facts)
+        gathered.seen_keys.extend(block.seen_keys)
+        kinds.append(block.kind)
+    gathered.ranked.extend(prose.remarks_of(_remarks(found, text if is_config else None)))
 
 
-def remark(text: str) -> bool:
-    """Whether a line may hold a remark: no frame, no failure's counters, not too long."""
-    return len(text) <= 400 and 'File "' not in text and "ried to allocate" not in text
+def _remarks(found: Excerpt, config: str | None) -> Iterator[tuple[str, str]]:
+    """The comments of a config; else the lines near a text's start that are neither frame nor counters."""
+    if config is not None:
+        yield from prose.comments(found.name, config)
+        return
+    for line in found.lines[:REMARKS]:
+        if len(line.text) <= 400 and 'File "' not in line.text and "ried to allocate" not in line.text:
+            yield found.where(line), line.text
 
 
 def _state(evidence: Evidence, gathered: _Gathered) -> tuple[Literal["read", "empty", "unreadable"], str | None]:

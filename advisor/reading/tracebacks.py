@@ -95,7 +95,7 @@ def traces(lines: Sequence[LogLine], name: str) -> list[Trace]:
     starts = 0
     for index, line in enumerate(lines):
         text = line.text
-        if _START.search(text) is not None:
+        if ("Traceback" in text or text.startswith("-----")) and _START.search(text) is not None:
             if frames and starts <= 1 and frames[0].where != f"{name}:{line.number}" and not _fresh(frames, lines, index):
                 out.append(Trace(_once(frames), None, index - 1, start))
                 frames = []

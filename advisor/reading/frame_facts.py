@@ -1,0 +1,57 @@
+"""What the frames of a traceback prove of the run: which framework, which sharding, which attention, which objective.
+
+A frame in ``deepspeed/runtime/zero/stage3.py`` runs only under ZeRO-3; one in ``trl/trainer/dpo_trainer.py`` only in DPO.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from advisor.evidence import Fact, Failure
+from advisor.reading.merge import GUESS, Ranked
+
+_PROVES: tuple[tuple[str, str, object], ...] = (
+    (r"^trl/trainer/dpo_trainer\.py", "objective", "dpo"),
+    (r"^trl/trainer/(?:grpo|online_dpo)\w*_trainer\.py", "objective", "grpo"),
+    (r"^trl/trainer/sft_trainer\.py", "objective", "sft"),
+    (r"^trl/trainer/kto_trainer\.py", "objective", "kto"),
+    (r"^trl/trainer/rloo_trainer\.py", "objective", "rloo"),
+    (r"^trl/trainer/reward_trainer\.py", "objective", "reward"),
+    (r"^trl/trainer/ppo\w*_trainer\.py", "objective", "ppo"),
+    (r"^(?:axolotl)/", "framework.name", "axolotl"),
+    (r"^llamafactory/", "framework.name", "llama-factory"),
+    (r"^unsloth(?:_zoo)?/", "framework.name", "unsloth"),
+    (r"^verl/", "framework.name", "verl"),
+    (r"^openrlhf/", "framework.name", "openrlhf"),
+    (r"^swift/", "framework.name", "ms-swift"),
+    (r"^torchtune/", "framework.name", "torchtune"),
+    (r"^torchtitan/", "framework.name", "torchtitan"),
+    (r"^litgpt/", "framework.name", "litgpt"),
+    (r"^llmfoundry/|^composer/", "framework.name", "llm-foundry"),
+    (r"^trl/", "framework.name", "trl"),
+    (r"^megatron/", "framework.name", "megatron-lm"),
+    (r"^transformers/trainer\.py", "framework.name", "hf-trainer"),
+    (r"^deepspeed/runtime/zero/(?:stage3|partition)", "parallel.strategy", "zero3"),
+    (r"^deepspeed/runtime/zero/stage_?2\.py", "parallel.strategy", "zero2"),
+    (r"^torch/distributed/fsdp/(?:_fully_shard|_composable)", "parallel.strategy", "fsdp2"),
+    (r"^torch/distributed/fsdp/(?:flat_param|_flat_param|fully_sharded|_runtime_utils|_unshard)", "parallel.strategy", "fsdp1"),
+    (r"^torch/nn/parallel/distributed\.py", "parallel.strategy", "ddp"),
+    (r"^transformers/integrations/sdpa_attention\.py", "activations.attention", "sdpa"),
+    (r"^transformers/integrations/flash_attention\.py|^flash_attn/", "activations.attention", "flash-2"),
+    (r"^peft/tuners/lora/", "method.kind", "lora"),
+)
+_COMPILED = tuple((re.compile(pattern), field, value) for pattern, field, value in _PROVES)
+
+
+def facts_of(failures: Sequence[Failure]) -> Iterator[Ranked]:
+    """One fact a field, from the first failure's frames that prove it; the most specific framework first."""
+    seen: set[str] = set()
+    for failure in failures[:4]:
+        for pattern, field, value in _COMPILED:
+            if field in seen:
+                continue
+            frame = next((f for f in failure.frames if pattern.search(f.file)), None)
+            if frame is not None:
+                seen.add(field)
+                yield Ranked(Fact(field, value, "inferred", frame.where, f"a frame in {frame.file} runs only then", f"{frame.file}:{frame.function}"), GUESS)

@@ -1,0 +1,25 @@
+"""The phase of a failure that has no telling frames, from what the logs say last before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from advisor.evidence import Failure
+from advisor.reading.lines import Excerpt
+from advisor.reading.phase import phase_of_progress
+
+
+def with_progress(failures: Sequence[Failure], texts: Sequence[Excerpt]) -> tuple[Failure, ...]:
+    """The failures; the first one's phase filled from the lines above it, else from the other texts' last lines."""
+    if not failures or failures[0].phase is not None or failures[0].kind == "not-memory":
+        return tuple(failures)
+    first = failures[0]
+    name, _, number = first.where.rpartition(":")
+    for text in sorted(texts, key=lambda t: t.name != name):
+        lines = [line.text for line in text.lines if text.name != name or line.number < int(number or 0)][-400:]
+        told = phase_of_progress(lines)
+        if told is not None:
+            details = (*first.details, ("phase_from", f"the log's last word before it: {told[1].strip()[:120]}"))
+            return (replace(first, phase=told[0], details=details), *failures[1:])
+    return tuple(failures)
