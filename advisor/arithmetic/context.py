@@ -18,6 +18,7 @@ Stage = Literal["only", "first", "middle", "last"]
 PREFERENCE = frozenset({"dpo", "kto", "orpo", "reward"})
 ROLLOUT_OBJECTIVES = frozenset({"grpo", "ppo", "rloo"})
 FSDP = frozenset({"fsdp1", "fsdp2", "megatron-fsdp"})
+PARKS = frozenset({"verl"})  # offload flags mean: off the card between phases (workers/fsdp_workers.py load_fsdp_model_to_gpu before each update)
 MEGATRON = frozenset({"megatron", "megatron-distributed", "megatron-fsdp"})
 
 
@@ -78,6 +79,10 @@ class Context:
     method: str
     base: str  # layout of the frozen base
     optimizer: str
+    parameters_away: bool  # at home on the host (or NVMe) while training
+    gradients_away: bool
+    optimizer_away: bool
+    parked: frozenset[str]  # weights, gradients, optimizer: off the card while the rollout engine runs
     sm: int | None  # compute capability of the card: 80, 90, ...
     counts: Counts
 
@@ -116,6 +121,18 @@ def _reentrant(run: Run, job: Job) -> bool:
     return (job.model.source or "huggingface") == "huggingface" and found is not None and found < (5,)
 
 
+def _parked(job: Job) -> frozenset[str]:
+    """What the trainer moves to the host while the engine runs, and back before it trains."""
+    if job.rollout is None:
+        return frozenset()
+    moved = job.rollout.trainer_offloaded
+    names = (("weights", "parameters"), ("optimizer", "optimizer"), ("gradients", "gradients"))
+    out = {part for part, name in names if moved is not None and getattr(moved, name)}
+    if job.framework.name in PARKS:
+        out |= {part for part, name in names if getattr(job.offload, name) == "cpu"}
+    return frozenset(out)
+
+
 def _kbit_skipped(job: Job) -> bool:
     """TRL leaves the k-bit preparation out where a 4-bit model is still on the host or on meta, which is how a sharded load begins."""
     sharded = job.parallel.strategy in ("fsdp1", "fsdp2", "zero3")
@@ -150,6 +167,11 @@ def read(run: Run, stage: Stage | None = None) -> Context:
     where = "only" if pipeline == 1 else stage or stages(job)[-1]
     blocks = _on_stage(arch, job, where)
     has_embedding, has_head = where in ("only", "first"), where in ("only", "last")
+    parks = job.framework.name in PARKS
+
+    def away(part: str) -> bool:
+        return getattr(job.offload, part) in ("cpu", "nvme") and not parks
+
     pair = 2 if job.objective in PREFERENCE and job.objective != "kto" else 1
     weight = bytes_of(precision.weights)
     compute = bytes_of(precision.compute if precision.compute in ("fp32", "bf16", "fp16") else "bf16" if precision.compute else precision.weights)
@@ -168,6 +190,8 @@ def read(run: Run, stage: Stage | None = None) -> Context:
         attention=job.activations.attention or "sdpa", kernels=frozenset(job.activations.kernels or ()), compiled=bool(job.activations.compile),
         framework=job.framework.name, source=job.model.source or "huggingface", method=method.kind or "full", base=method.base or "none",
         optimizer=job.optimizer.name or "adamw", sm=run.card.sm if run.card else None,
+        parameters_away=away("parameters"), gradients_away=away("gradients"), optimizer_away=away("optimizer") or job.optimizer.name == "cpu-adam",
+        parked=_parked(job),
         counts=count(arch, job, blocks, tensor=tensor, expert=expert, expert_tensor=expert_tensor, embedding=has_embedding, head=has_head),
     )  # fmt: skip
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from advisor.arithmetic import (
     activations,
     communication,
     decode_cache,
     dequantised,
+    deviating,
+    evaluation,
     gradients,
+    load,
     logits,
+    models,
     optimizer,
+    rollout,
+    saving,
     weights,
     workspace,
 )
@@ -24,9 +30,10 @@ from advisor.ledger import Holding, Ledger
 from advisor.run import Run, resolve
 
 PARTS: tuple[Callable[[Context], Iterable[Holding]], ...] = (
-    weights.holdings, gradients.holdings, optimizer.holdings, communication.holdings, activations.holdings, logits.holdings,
-    dequantised.holdings, decode_cache.holdings, workspace.holdings,
+    weights.holdings, gradients.holdings, optimizer.holdings, communication.holdings, activations.holdings, logits.holdings, dequantised.holdings,
+    decode_cache.holdings, workspace.holdings, load.holdings, evaluation.holdings, saving.holdings, models.holdings,
 )  # fmt: skip
+AFTER: tuple[Callable[[Context, Sequence[Holding]], Iterable[Holding]], ...] = (waiting, rollout.holdings, deviating.holdings, outside)  # need what is held
 
 
 def estimate(job_or_run: Job | Run) -> Ledger:
@@ -47,7 +54,7 @@ def _of_stage(ctx: Context) -> Ledger:
     held: list[Holding] = []
     for part in PARTS:
         held.extend(h for h in part(ctx) if h.bytes and h.moments)
-    held.extend(waiting(ctx, held))
-    held.extend(outside(ctx, held))
+    for later in AFTER:
+        held.extend([h for h in later(ctx, held) if h.bytes and h.moments])
     present = tuple(m for name, m in at.MOMENTS.items() if name in ctx.moments)
     return Ledger("estimated", tuple(held), present, rank=str(ctx.job.parallel.pipeline_rank or "max") if ctx.pipeline > 1 else "max")

@@ -14,7 +14,6 @@ from advisor.ledger import Holding
 # who registers nn.Embedding for 32-bit states under 8-bit optimizers: transformers trainer.py create_optimizer, and trainers built on it
 WIDE_EMBEDDINGS = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift", "unsloth"})
 ADAM = frozenset({"adamw", "paged-adamw", "cpu-adam"})
-ELSEWHERE = ("cpu", "nvme")
 
 
 def holdings(ctx: Context) -> Iterator[Holding]:
@@ -23,8 +22,10 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         return
     ranks = state_ranks(ctx)
     share = learned_share(ctx, ranks)
-    host = ctx.job.offload.optimizer in ELSEWHERE or ctx.optimizer == "cpu-adam"
+    host = ctx.optimizer_away
     alive = ctx.moments - {at.LOAD_MATERIALISE, at.LOAD_READY}
+    if "optimizer" in ctx.parked:
+        alive -= {at.GENERATE, at.HANDOVER}
     paged, ordinary = _sizes(ctx, ranks, share)
     values = {"elements": ctx.counts.learned, "bytes_each": ctx.state, "ranks": ranks, "optimizer": ctx.optimizer}
     layout = "sharded" if ranks > 1 else "dense"

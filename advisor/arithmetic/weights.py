@@ -8,7 +8,7 @@ from advisor.arithmetic import layouts
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.sharding import learned_share, split, state_ranks, weight_ranks
-from advisor.ledger import Holding
+from advisor.ledger import DeviceName, Holding
 
 
 def holdings(ctx: Context) -> Iterator[Holding]:
@@ -16,8 +16,10 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     c, job = ctx.counts, ctx.job
     ranks = weight_ranks(ctx)
     alive = ctx.moments - {at.LOAD_MATERIALISE}
+    if "weights" in ctx.parked:
+        alive -= {at.GENERATE}
     dtype = job.precision.weights or "bf16"
-    if job.offload.parameters in ("cpu", "nvme") and ranks >= 1:
+    if ctx.parameters_away:
         yield from _offloaded(ctx, ranks)
         return
     if c.trained:
@@ -54,13 +56,22 @@ def holdings(ctx: Context) -> Iterator[Holding]:
             dtype=dtype, copy_of="trained weights", need="avoidable",
         )  # fmt: skip
     yield from _casts(ctx)
-    if job.precision.master == "fp32" and c.learned and job.offload.optimizer in (None, "none"):
+    if job.precision.master == "fp32" and c.learned and not ctx.optimizer_away:
         over = state_ranks(ctx)
         yield Holding(
-            "weights", "fp32 masters", 4 * learned_share(ctx, over), alive - {at.LOAD_READY}, "trained_elements x 4 / ranks",
+            "weights", "fp32 masters", 4 * learned_share(ctx, over), alive - {at.LOAD_READY} - ({at.GENERATE, at.HANDOVER} if "optimizer" in ctx.parked else frozenset()), "trained_elements x 4 / ranks",
             {"trained_elements": c.learned, "ranks": over}, "DeepSpeed bf16/fp16 optimizers and Megatron's mixed-precision optimizer keep an fp32 copy",
             dtype="fp32", copy_of="trained weights", need="needed", layout="sharded" if over > 1 else "dense",
         )  # fmt: skip
+
+
+def resident(ctx: Context) -> int:
+    """Bytes of the model itself (base and adapters, without masters) on this rank."""
+    c, ranks = ctx.counts, weight_ranks(ctx)
+    each = 4 if ctx.job.method.kbit_preparation and ctx.base in ("nf4", "fp4", "int8") else ctx.weight
+    payload, constants = quantised_bytes(ctx) if c.quantised else (0, 0)
+    plain = ctx.weight * _share(ctx, ranks, "trained") + each * _share(ctx, ranks, "frozen") + ctx.adapter * _share(ctx, ranks, "adapters")
+    return plain + split(payload, ranks) + constants
 
 
 def _casts(ctx: Context) -> Iterator[Holding]:
@@ -131,9 +142,17 @@ def _share(ctx: Context, ranks: int, fate: str) -> int:
 
 
 def _offloaded(ctx: Context, ranks: int) -> Iterator[Holding]:
-    """Parameters at home on the host: the card holds only what communication gathers."""
-    size = ctx.weight * split(ctx.counts.trained + ctx.counts.frozen, ranks) + ctx.adapter * split(ctx.counts.adapters, ranks)
+    """Parameters at home on the host: the card holds what communication gathers, and constants of quantised layouts."""
+    c = ctx.counts
+    payload, constants = quantised_bytes(ctx) if c.quantised else (0, 0)
+    size = ctx.weight * split(c.trained + c.frozen, ranks) + ctx.adapter * split(c.adapters, ranks) + split(payload, ranks)
+    device: DeviceName = "nvme" if ctx.job.offload.parameters == "nvme" else "host"
     yield Holding(
         "weights", "weights on the host", size, ctx.moments, "elements x bytes_each / ranks",
-        {"elements": ctx.counts.base, "bytes_each": ctx.weight, "ranks": ranks}, "offload.parameters", dtype=ctx.job.precision.weights, device="host",
+        {"elements": c.base, "bytes_each": ctx.weight, "ranks": ranks}, "offload.parameters", dtype=ctx.job.precision.weights, device=device,
     )  # fmt: skip
+    if constants:
+        yield Holding(
+            "weights", f"constants of the base in {ctx.base}", constants, ctx.moments - {at.LOAD_MATERIALISE}, "constants_bytes",
+            {"constants_bytes": constants}, "bitsandbytes QuantState: not a parameter, so not moved with them", layout=ctx.base,
+        )  # fmt: skip

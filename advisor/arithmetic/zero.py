@@ -28,7 +28,7 @@ def communication(ctx: Context) -> Iterator[Holding]:
     bucket = min(BUCKET if p.bucket_elements is None else p.bucket_elements, c.learned)
     each = ctx.gradient
     if bucket and ctx.strategy != "zero3" and ctx.shard > 1:
-        copies = 2 if ctx.strategy == "zero1" else 2  # the bucket being filled, and the one being reduced
+        copies = 2  # the bucket being filled, and the one being reduced
         yield Holding(
             "communication", "reduce buckets", copies * bucket * each, ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD}), "buckets x bucket_elements x bytes_each",
             {"buckets": copies, "bucket_elements": bucket, "bytes_each": each}, "deepspeed stage_1_and_2.py ipg_buckets", layout="bucket",
@@ -93,7 +93,7 @@ def gradients(ctx: Context) -> Iterator[Holding]:
     c, job = ctx.counts, ctx.job
     each = ctx.gradient
     moments = ctx.trains
-    host = job.offload.gradients in ("cpu", "nvme") or job.offload.optimizer in ("cpu", "nvme")
+    host = ctx.gradients_away or ctx.optimizer_away  # DeepSpeed keeps gradients where the optimizer steps
     share = learned_share(ctx, ctx.shard)
     values = {"elements": c.learned, "bytes_each": each, "ranks": ctx.shard}
     early = moments if ctx.accumulation > 1 else moments & {at.BACKWARD_FIRST, at.BACKWARD_ROOT, at.STEP}

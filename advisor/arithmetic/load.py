@@ -1,0 +1,48 @@
+"""How weights come in: what the device and the host hold before the first step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from advisor.arithmetic import moments as at
+from advisor.arithmetic.context import Context
+from advisor.arithmetic.dtypes import bytes_of
+from advisor.arithmetic.sharding import weight_ranks
+from advisor.arithmetic.weights import resident
+from advisor.ledger import Holding
+
+SOURCE = "transformers modeling_utils.from_pretrained, accelerate prepare, torch FSDP sync_module_states"
+
+
+def holdings(ctx: Context) -> Iterator[Holding]:
+    """The state while loading, and what every rank's process keeps in host memory for it."""
+    job, c = ctx.job, ctx.counts
+    section = job.load
+    each = bytes_of(section.dtype if section is not None and section.dtype else job.precision.weights)
+    ranks = weight_ranks(ctx)
+    whole = c.base * each
+    how = section.materialise if section is not None and section.materialise else "every-rank"
+    moved = bool(section and section.move_before_sharding) or ctx.run.ineffective("parallel.strategy", "load")
+    values = {"elements": c.base, "bytes_each": each}
+    now = frozenset({at.LOAD_MATERIALISE})
+    if ranks > 1 and moved:
+        yield Holding(
+            "weights", "whole model on the device before it is divided", whole, now | {at.LOAD_READY}, "elements x bytes_each", values, SOURCE,
+            copy_of="trained weights" if c.trained else "frozen weights", need="avoidable",
+        )  # fmt: skip
+    elif ranks == 1 and not ctx.parameters_away:
+        yield Holding("weights", "weights as they arrive", resident(ctx), now, "resident bytes", {"bytes": resident(ctx)}, SOURCE)
+    if c.quantised and (section is None or section.quantize_on in (None, "device")):
+        matrix = max((i.elements for u in c.units for i in u.items if i.fate == "quantised"), default=0)
+        yield Holding(
+            "weights", "matrix being quantised", matrix * each, now, "largest_matrix x bytes_each", {"largest_matrix": matrix, "bytes_each": each},
+            "bitsandbytes Params4bit._quantize: the 16-bit matrix is moved to the device and quantised there",
+        )  # fmt: skip
+    if ranks > 1 and how != "meta":
+        processes = min(ctx.job.hardware.gpus_per_node or 1, ctx.run.world)
+        copies = processes if how == "every-rank" else 1
+        yield Holding(
+            "weights", "whole model in host memory while loading", whole * copies, now, "elements x bytes_each x processes",
+            {**values, "processes": copies}, "every process of a node reads the checkpoint unless only rank 0 does", device="host",
+            copy_of="trained weights", need="avoidable" if copies > 1 else "needed",
+        )  # fmt: skip
