@@ -16,6 +16,7 @@ _MODULES: dict[str, str] = {
     "hybrid": "mamba falcon_mamba mamba2 jamba bamba granitemoehybrid granitemoeshared falcon_h1 lfm2 lfm2_moe qwen3_next qwen3_5_text qwen3_5_moe_text",
     "nemotron_h": "nemotron_h",
     "gemma3n": "gemma3n_text",
+    "gemma4": "gemma4 gemma4_text",
     "encoders": "bert roberta xlm-roberta deberta-v2 electra distilbert modernbert camembert",
     "seq2seq": "t5 mt5 umt5 bart mbart whisper m2m_100 pegasus",
     "vision": "qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe gemma3 paligemma llava llava_next mistral3 "

@@ -14,7 +14,7 @@ from advisor.architecture.pieces import gated_mlp, parameter
 from advisor.architecture.shape import Architecture, Block, Tensor
 
 # fused in transformers 4 too (parameters of their own there)
-FUSED_ALWAYS = frozenset(("gpt_oss", "llama4_text", "llama4", "dbrx", "granitemoe", "granitemoehybrid", "granitemoeshared"))
+FUSED_ALWAYS = frozenset(("gpt_oss", "llama4_text", "llama4", "dbrx", "granitemoe", "granitemoehybrid", "granitemoeshared", "gemma4", "gemma4_text"))
 # w1, w3, w2 in transformers 4; every other family there: gate_proj, up_proj, down_proj
 _NUMBERED = frozenset(("mixtral", "phimoe", "minimax_m2"))
 # the router was an nn.Linear in transformers 4
