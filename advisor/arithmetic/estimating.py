@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from advisor.arithmetic import (
     activations,
@@ -23,6 +24,7 @@ from advisor.arithmetic import (
 )
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import CannotEstimate, Context, read, stages
+from advisor.arithmetic.interval import widths
 from advisor.arithmetic.outside import outside
 from advisor.arithmetic.pipeline import waiting
 from advisor.job import Job
@@ -46,6 +48,11 @@ def estimate(job_or_run: Job | Run) -> Ledger:
     undecided = [f for f in run.missing if f.startswith("model")]
     if undecided and run.architecture is None:
         raise CannotEstimate(undecided[0], "the model's shape is not known: give model.name of a known model, or model.config (its config.json)")
+    ledger = _largest_stage(run)
+    return replace(ledger, widths=widths(run, _largest_stage))
+
+
+def _largest_stage(run: Run) -> Ledger:
     found = [_of_stage(read(run, stage)) for stage in stages(run.effective)]
     return max(found, key=lambda ledger: ledger.peak().bytes) if len(found) > 1 else found[0]
 

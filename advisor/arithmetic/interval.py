@@ -1,0 +1,106 @@
+"""How sure a total is: what is assumed, varied over its plausible values, and the estimator's own measured error for that kind of run.
+
+The table ``knowledge/errors.yaml`` holds, for each total and kind of run, the range of measured over estimated among public measurements,
+each source left out in turn (:mod:`advisor.accuracy.error_table` makes it). Both are worked out only when a total's range is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from advisor import knowledge
+from advisor.evidence import Fact
+from advisor.job import JobError
+from advisor.ledger import Interval, Ledger
+from advisor.run import Run
+
+MOST_FACTS = 8  # the widest assumptions are few; this bounds the work
+TOTALS = ("max_allocated", "max_reserved", "device_used", "host")
+
+
+def widths(run: Run, again: Callable[[Run], Ledger]) -> Callable[[Ledger], dict[str, Interval]]:
+    """A function that gives a ledger's totals their ranges; ``again`` estimates a varied run."""
+
+    def of(ledger: Ledger) -> dict[str, Interval]:
+        expected = {name: interval.expected for name, interval in ledger.expected_totals().items()}
+        below, above = _spread(run, again, expected)
+        out = {}
+        for name, value in expected.items():
+            low, high = errors(name, kinds(run)) if name != "host" else (1.0, 1.0)
+            out[name] = Interval(max(0, round((value - below[name]) * low)), value, round((value + above[name]) * high))
+        return _within_card(run, ledger, out)
+
+    return of
+
+
+def kinds(run: Run) -> tuple[str, ...]:
+    """The kinds a run belongs to, narrowest first: who models it, how it is divided, what is trained."""
+    job = run.job
+    strategy = job.parallel.strategy or "none"
+    divided = "single" if strategy in ("none", "ddp") else "megatron" if strategy.startswith("megatron") else "sharded"
+    method = "adapters" if job.method.kind in ("lora", "dora") else "full"
+    source = job.model.source or "huggingface"
+    return (f"{source} {divided} {method}", f"{source} {divided}", divided, "all")
+
+
+@cache
+def _table() -> dict[str, Any]:
+    try:
+        return dict(knowledge.load_yaml("errors.yaml"))
+    except knowledge.KnowledgeError:
+        return {}
+
+
+def errors(total: str, of: tuple[str, ...]) -> tuple[float, float]:
+    """Measured over estimated, low and high, for the narrowest kind that the table has; ``(1, 1)`` without a table."""
+    rows = _table().get(total, {})
+    for kind in of:
+        if kind in rows:
+            return float(rows[kind]["low"]), float(rows[kind]["high"])
+    return 1.0, 1.0
+
+
+def _spread(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """How far each total moves when assumed facts take their other values: the largest move of each fact, added up."""
+    below, above = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
+    varied = [f for f in run.facts.values() if f.alternatives][:MOST_FACTS]
+    for fact in varied:
+        low, high = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
+        for other in fact.alternatives:
+            changed = _with(run, fact, other)
+            if changed is None:
+                continue
+            for name, interval in again(changed).expected_totals().items():
+                move = interval.expected - expected[name]
+                low[name], high[name] = max(low[name], -move), max(high[name], move)
+        for name in TOTALS:
+            below[name] += low[name]
+            above[name] += high[name]
+    return {name: min(value, expected[name]) for name, value in below.items()}, above
+
+
+def _with(run: Run, fact: Fact, value: Any) -> Run | None:
+    section, _, name = fact.field.partition(".")
+    try:
+        job = run.job.but(**({section: {name: value}} if name else {section: value}))
+    except JobError:
+        return None
+    return replace(run, job=job, _cache={})
+
+
+def _within_card(run: Run, ledger: Ledger, out: dict[str, Interval]) -> dict[str, Interval]:
+    """The allocator's cache gives way at the card's edge: reserved and device figures end there unless allocated does not."""
+    usable = run.usable
+    if usable is None:
+        return out
+    context = ledger.outside("context")
+    floor = out["max_allocated"]
+    limits = {"max_reserved": (usable[0] - context, 0), "device_used": (usable[0], context)}
+    for name, (limit, extra) in limits.items():
+        i = out[name]
+        high = i.high if i.expected >= limit else max(min(i.high, limit), floor.high + extra, i.expected)
+        out[name] = Interval(min(i.low, i.expected), i.expected, high)
+    return out
