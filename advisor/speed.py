@@ -21,6 +21,7 @@ from advisor.run import Run
 UNKNOWN_FLOPS = 100e12  # where the card is unknown only ratios are meaningful; these rates are in the proportion of an A100's
 UNKNOWN_BANDWIDTH = 600e9
 SHORT_TOKENS = 1024.0  # below this many tokens a micro-batch utilisation collapses in every source
+GROUPED = 0.4  # grouped products of many small experts, against one large product: an assumption that widens the range of every such model
 GALORE_PERIOD = 200.0  # steps between decompositions (GaLore's default)
 
 
@@ -72,8 +73,10 @@ def step_time(run: Run) -> StepTime:
     traffic = moved(s, job, divided * s.tensor * s.pipeline)
     dense = ops.dense / (rate * e.dense * product_share * _tensor_loss(s))
     sixteen = _sixteen(run) or UNKNOWN_FLOPS
-    attention = ops.attention / (sixteen * e.attention)
-    memory = (traffic.elementwise + traffic.loss + traffic.unpacking + _casts(s, job)) / bandwidth
+    attention = ops.attention / (sixteen * (e.attention_old if job.activations.attention == "flash-2" else e.attention))
+    memory = (traffic.elementwise + traffic.loss + traffic.unpacking + traffic.gathering + _casts(s, job)) / bandwidth
+    dense *= 1 + (1 / GROUPED - 1) * s.expert_elements / max(s.block_elements + s.head_elements, 1.0)
+    dense += ops.adapters / (sixteen * e.dense * _adapter_share(run, job))
     gpu = dense + attention + memory
     host = host_time(s, job, card, e, gpu, divided)
     busy = max(gpu, host.launching)
@@ -117,6 +120,13 @@ def _rate(run: Run, job: Job) -> tuple[float | None, float]:
     return sixteen, 1.0
 
 
+def _adapter_share(run: Run, job: Job) -> float:
+    """Narrow products reach half of a square one's rate; in fp32 without autocast they leave the tensor cores (TF32 is off by default)."""
+    if job.method.adapter_dtype in ("bf16", "fp16") or job.precision.mixed not in (None, "none"):
+        return 0.5
+    return 0.5 if run.card is not None and run.card.consumer else 1 / 16  # fp32 over 16-bit rate: A100 19.5 / 312, H100 67 / 989 TFLOP/s
+
+
 def _divided(job: Job) -> float:
     p = job.parallel
     if p.strategy in ("zero1", "zero2", "zero3", "fsdp1", "fsdp2", "megatron-distributed", "megatron-fsdp"):
@@ -154,6 +164,9 @@ def _range(e: Efficiency, s: Sizes, job: Job, known: bool, *, slow: bool, offloa
     if slow:
         width += 0.25
         notes.append("a slow link between ranks decides part of it; its speed is assumed")
+    if s.expert_elements:
+        width += 0.3
+        notes.append("how evenly tokens fall on experts, and their kernels, decide part of it")
     if offloads:
         width += 0.5
         notes.append("host memory and PCIe decide part of it; their speed is assumed")

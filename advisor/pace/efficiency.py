@@ -18,6 +18,7 @@ class Efficiency:
 
     dense: float
     attention: float
+    attention_old: float  # FlashAttention 2, which does not use what Hopper and Blackwell added
     memory: float
     launch_seconds: float
     link: float
@@ -31,7 +32,9 @@ class Efficiency:
 def _table() -> dict[str, Efficiency]:
     data = knowledge.load_yaml("efficiency.yaml")
     return {
-        name: Efficiency(e["dense"], e["attention"], e["memory"], e["launch_us"] * 1e-6, e["link"], e["bus"], e["range"], bool(e.get("rows")), e["why"])
+        name: Efficiency(
+            e["dense"], e["attention"], e["flash_2"], e["memory"], e["launch_us"] * 1e-6, e["link"], e["bus"], e["range"], bool(e.get("rows")), e["why"]
+        )
         for name, e in data["families"].items()
     }
 

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 
 from advisor.cards import Card
 from advisor.job import Job
-from advisor.pace.efficiency import Efficiency
+from advisor.pace.efficiency import Efficiency, family
 from advisor.pace.products import recomputed
 from advisor.pace.shape import BITS, WIDTH, Sizes
 
-NETWORK_BYTES = 50e9  # bytes a second and GPU between nodes: one 400 Gb/s adapter a GPU, an assumption that widens the range
-NETWORK_SHARE = 0.7
+NETWORK_BYTES = {"sm80": 25e9, "sm90": 50e9, "sm100": 50e9}  # bytes a second and GPU between nodes: one 200 or 400 Gb/s adapter a GPU, an assumption
+NETWORK_DEFAULT = 12.5e9  # 100 Gb/s
+NETWORK_SHARE = 0.8
+RACK = {"gb200": 72, "gb300": 72}  # NVL72: one NVLink domain over the nodes of a rack
 PCIE_DEFAULT = 25e9  # PCIe 4.0 x16, one direction, where the card's is not known
-HIDDEN = 0.75  # of what could hide behind computation; the first and last block's exchange, and what both take from each other, stays
+HIDDEN = 0.5  # of what could hide behind computation; the first and last block's exchange, and what both take from each other, stays
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +34,20 @@ class Exchange:
     slow: bool
 
 
-def _rate(card: Card | None, e: Efficiency, ranks: int, per_node: int) -> tuple[float, bool]:
-    """Bytes a second of a ring over ``ranks``, and whether the slowest hop is PCIe or a network."""
+def _rate(card: Card | None, e: Efficiency, ranks: int, per_node: int, apart: int = 1) -> tuple[float, bool]:
+    """Bytes a second that each rank of a ring receives, and whether the slowest hop is PCIe or a network.
+
+    ``apart``: every how-manieth GPU of a node belongs to the ring (tensor ranks lie between): a ring over all GPUs of a node uses all
+    of the node's adapters at once, and each rank receives at their sum.
+    """
     inside = (
         card.link_bytes / 2 * e.link if card is not None and card.link_bytes else ((card.bus_bytes if card is not None else None) or PCIE_DEFAULT) * e.bus / 2
     )
     pcie = card is None or not card.link_bytes
-    if ranks > per_node:
-        return min(inside, NETWORK_BYTES * NETWORK_SHARE), True
+    domain = next((width for name, width in RACK.items() if card is not None and card.id.startswith(name)), per_node)
+    if ranks * apart > domain:
+        adapters = max(1, per_node // apart)
+        return min(inside, NETWORK_BYTES.get(family(card), NETWORK_DEFAULT) * NETWORK_SHARE * adapters), True
     return inside, pcie
 
 
@@ -58,8 +66,8 @@ def exchange(s: Sizes, job: Job, card: Card | None, e: Efficiency, pass_seconds:
     weight_bytes = held * (bits / 8 if bits is not None else 2.0)
     reduce_bytes = trained * WIDTH.get(job.precision.reduce or job.precision.gradients or "bf16", 2)
     if ranks > 1:
-        rate, slow = _rate(card, e, ranks * s.tensor, per_node)
-        inner, _ = _rate(card, e, shard * s.tensor, per_node)
+        rate, slow = _rate(card, e, ranks, per_node, s.tensor)
+        inner, _ = _rate(card, e, shard, per_node, s.tensor)
         share = (shard - 1) / shard if shard > 1 else 0.0
         if strategy in ("fsdp1", "fsdp2", "zero3", "megatron-fsdp"):
             gathers = 2.0 if p.reshard_after_forward is not False else 1.0
@@ -86,7 +94,7 @@ def exchange(s: Sizes, job: Job, card: Card | None, e: Efficiency, pass_seconds:
         slow = slow or far
     context = p.context or 1
     if context > 1:
-        rate, far = _rate(card, e, context * s.tensor, per_node)
+        rate, far = _rate(card, e, context, per_node, s.tensor)
         layers = s.layers / s.pipeline
         if p.context_kind == "ulysses":
             exposed += 4 * s.tokens * (s.query_width + s.key_width) * (3 + again.attention) / context / rate * layers / s.tensor
@@ -96,11 +104,11 @@ def exchange(s: Sizes, job: Job, card: Card | None, e: Efficiency, pass_seconds:
             exposed += max(0.0, ring - hides) + (1 - HIDDEN) * min(ring, hides)
         slow = slow or far
     if s.pipeline > 1:
-        rate, far = _rate(card, e, s.pipeline * s.tensor * shard, per_node)
+        rate, far = _rate(card, e, s.pipeline, per_node, s.tensor * shard)
         exposed += 2 * 2 * s.tokens * s.hidden / s.tensor / rate
         slow = slow or far
     if (p.expert or 1) > 1:
-        rate, far = _rate(card, e, (p.expert or 1) * s.tensor, per_node)
+        rate, far = _rate(card, e, p.expert or 1, per_node, s.tensor)
         exposed += 4 * s.tokens * s.hidden * 2 * _chosen(job) / rate * s.layers / s.pipeline
         slow = slow or far
     return Exchange(hidden_behind + exposed - pass_exposed, exposed, step, step_exposed, slow)

@@ -21,7 +21,7 @@ class Operations:
 
     dense: float
     attention: float
-    forward_dense: float  # of the first forward pass alone
+    adapters: float  # products of the adapters: narrow matrices, and in fp32 where the adapters are
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,11 @@ def operations(s: Sizes, job: Job, causal: bool) -> Operations:
     frozen = job.method.kind in ADAPTERS
     weight_gradient = 0.0 if frozen else forward * min(1.0, s.trained / max(s.parameters, 1))
     adapters = 2 * s.tokens * s.adapter_elements * (3 + again.dense) if frozen else 0.0
-    blocks = forward * (2 + again.dense) + weight_gradient + adapters
+    blocks = forward * (2 + again.dense) + weight_gradient
     head = 2 * s.tokens * s.head_elements * (2 if frozen else 3)
-    if job.activations.loss in ("chunked", "fused-linear") and s.passes:
-        head *= 1.0  # Liger computes the gradients within the forward pass: the same three products
     if job.offload.tiled_mlp:
         blocks += forward * 0.6  # tiles are computed again in the backward pass, the MLP's share of a block
     span = min(s.seq_len, s.window) if s.window else s.seq_len
     scores = 2 * s.tokens * span * (s.query_width + s.value_width) * s.layers * (0.5 if causal and not s.window else 1.0)
     attention = scores * (1 + again.attention + ATTENTION_BACKWARD)
-    return Operations(blocks / divided + head / divided, attention / divided, forward / divided)
+    return Operations(blocks / divided + head / divided, attention / divided, adapters / divided)

@@ -11,6 +11,7 @@ from advisor.run import Run
 MATRIX_ROLES = frozenset({"attention", "mlp", "expert", "shared-expert", "router", "mixer", "vision", "projector"})
 WIDTH = {"fp32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
 BITS = {"nf4": 4.127, "fp4": 4.127, "int8": 8.0, "gptq-int4": 4.16, "awq-int4": 4.16, "fp8": 8.0, "mxfp4": 4.25}  # facts A3, bits a parameter
+PYTHON_GELU = frozenset({"gelu_new", "gelu_fast", "gelu_python", "quick_gelu", "gelu_accurate", "relu2"})  # transformers activations.py
 ADAPTERS = frozenset({"lora", "dora"})
 
 
@@ -22,6 +23,8 @@ class Sizes:
     seq_len: float
     passes: float  # micro-batches of one step
     block_elements: float  # matrix elements of all blocks that a token passes through
+    expert_elements: float  # of these, in routed experts
+    chosen: float  # experts a token, summed over layers
     head_elements: float
     parameters: float  # all, experts that were not chosen included
     trained: float  # parameters with a gradient
@@ -40,6 +43,9 @@ class Sizes:
     pipeline: int
     data_ranks: int
     gated: bool
+    layer_norm: bool  # torch's own kernel, where RMSNorm is eager arithmetic
+    python_gelu: bool  # gelu_new and alike are written out in several kernels
+    rotary: bool
     useful: float  # share of the tokens that are no padding
 
 
@@ -51,7 +57,7 @@ def sizes(run: Run, job: Job) -> Sizes | None:
     seq_len = float(b.seq_len)
     tokens = float(b.micro_batch * b.seq_len) if b.micro_batch is not None else float(b.token_budget or b.seq_len)
     context = p.context or 1
-    elements, adapters, wide_in, wide_out = _matrices(a, job)
+    elements, experts, adapters, wide_in, wide_out = _matrices(a, job)
     layers = float(a.layers)
     head = 0.0 if a.classes is not None else float(a.hidden * a.vocab)
     attending = [block for block in a.blocks if block.heads] or list(a.blocks)
@@ -67,6 +73,8 @@ def sizes(run: Run, job: Job) -> Sizes | None:
         seq_len=seq_len,
         passes=passes,
         block_elements=elements,
+        expert_elements=experts,
+        chosen=float(sum(block.count * block.experts.chosen for block in a.blocks if block.experts)),
         head_elements=head,
         parameters=float(a.parameters),
         trained=adapters if job.method.kind in ADAPTERS else float(a.parameters) * _trained_share(job),
@@ -85,6 +93,9 @@ def sizes(run: Run, job: Job) -> Sizes | None:
         pipeline=pipeline,
         data_ranks=max(1, (p.shard or 1) * (p.replicate or 1) // context),
         gated=main.gated,
+        layer_norm=a.norm == "layernorm",
+        python_gelu=a.activation in PYTHON_GELU,
+        rotary=a.rotary,
         useful=_useful(job),
     )
 
@@ -105,23 +116,24 @@ def _useful(job: Job) -> float:
     return min(1.0, b.lengths.p50 / b.seq_len) if b.lengths.p50 is not None else 1.0
 
 
-def _matrices(a: Architecture, job: Job) -> tuple[float, float, float, float]:
-    """Matrix elements that a token passes through; elements of the adapters; summed widths of adapted matrices (in, out)."""
+def _matrices(a: Architecture, job: Job) -> tuple[float, float, float, float, float]:
+    """Matrix elements that a token passes through, those in routed experts; elements of the adapters; summed widths of adapted matrices (in, out)."""
     method = job.method
     rank = method.rank or 16
-    elements = adapters = wide_in = wide_out = 0.0
+    elements = experts = adapters = wide_in = wide_out = 0.0
     for block in a.blocks:
         for t in block.tensors:
             if t.role not in MATRIX_ROLES or len(t.shape) < 2:
                 continue
             share = block.experts.chosen / block.experts.number if t.role == "expert" and block.experts else 1.0
             elements += block.count * t.total * share
+            experts += block.count * t.total * share if t.role == "expert" else 0.0
             if method.kind in ADAPTERS and _adapted(t.name, t.role, t.linear, method.targets):
                 out_width, in_width = float(t.shape[-2]), float(t.shape[-1])
                 adapters += block.count * t.times * rank * (in_width + out_width)
                 wide_in += block.count * t.times * share * in_width
                 wide_out += block.count * t.times * share * out_width
-    return elements, adapters, wide_in, wide_out
+    return elements, experts, adapters, wide_in, wide_out
 
 
 def _adapted(name: str, role: str, linear: bool, targets: object) -> bool:

@@ -13,15 +13,25 @@ from advisor.job import Job
 from advisor.pace.products import recomputed
 from advisor.pace.shape import ADAPTERS, BITS, WIDTH, Sizes
 
-NORM, NORM_FUSED = 36.0, 4.0
+NORM, NORM_FUSED, LAYER_NORM = 36.0, 4.0, 8.0  # torch's layer norm is one kernel, in fp32 under autocast
 ROTARY, ROTARY_FUSED = 18.0, 4.0
 GATED, GATED_FUSED = 10.0, 6.0
-PLAIN = 12.0  # tanh-GELU as several kernels
+PLAIN, PLAIN_PYTHON = 4.0, 30.0  # one kernel, or tanh-GELU written out: power, two products, two sums, tanh, each read 2 write 2
 RESIDUAL = 12.0
+PERMUTED = 16.0  # tokens are gathered to their experts, and back with their weights: 2 + 2, 2 + 2, weight 4, sum 4
 COMPILED = 0.3  # share of the element-wise traffic that is left after the compiler has fused it with its neighbours
+COMPILED_LOSS = 0.4
 BACKWARD = 2.0
-ADAPTER_IN, ADAPTER_OUT = 7.0, 12.0  # dropout 5 and read 2; product out 2, scale 4, sum 6 (peft tuners/lora/layer.py)
-WIDE = 1.6  # fp32 norms and residual stream under autocast: most of the traffic doubles, casts come on top
+# An adapter reads a matrix's input and adds to its output (peft tuners/lora/layer.py, result + lora_B(lora_A(dropout(x))) * scaling).
+ADAPTER_NARROW = (2.0, 12.0)  # 16 bits: read 2; product 2, scale 4, sum 6
+ADAPTER_AUTOCAST = (14.0, 12.0)  # x.to(fp32) 2+4, autocast back 4+2, read 2; the rest in 16 bits
+ADAPTER_WIDE = (10.0, 28.0)  # fp32 and no autocast: cast 2+4, read 4; product 4, scale 8, sum 10, back 6
+ADAPTER_DROPOUT = 5.0  # read 2, write 2, mask 1
+ADAPTER_BACKWARD = 1.5
+DORA = 2.0  # the base's output is scaled again, and the column norms of the sum are formed
+WIDE = 2.4  # an fp32 residual stream: the traffic doubles, and each matrix's input is cast on its own
+MEGATRON = frozenset({"megatron-lm", "megatron-bridge", "nemo"})
+FUSED = frozenset({"rmsnorm", "layernorm", "rope", "swiglu"})  # TransformerEngine and Megatron fuse these by default
 LOSS = {"full-fp32": 40.0, "full": 24.0, "fused": 14.0, "vocab-parallel": 16.0, "chunked": 24.0, "fused-linear": 12.0}  # bytes a logit, forward and backward
 
 # reads and writes of one element of (parameter, gradient, two states) in a step
@@ -36,6 +46,7 @@ class Bytes:
     elementwise: float
     loss: float
     unpacking: float
+    gathering: float  # copies into and out of the gather and reduce buffers (torch FSDP's all-gather copy-in and copy-out)
     step: float
 
 
@@ -43,31 +54,57 @@ def moved(s: Sizes, job: Job, shared: float) -> Bytes:
     """Bytes of one rank. ``shared``: over how many ranks the optimizer's work is divided."""
     again = recomputed(job)
     divided = s.pipeline
-    kernels = frozenset(job.activations.kernels or ())
+    kernels = FUSED if fused_throughout(job) else frozenset(job.activations.kernels or ())
     tensors = s.tensor if job.parallel.sequence else 1
-    norms = 2 * s.hidden * (NORM_FUSED if kernels & {"rmsnorm", "layernorm"} else NORM) / tensors
-    rotary = (s.query_width + s.key_width) * (ROTARY_FUSED if "rope" in kernels else ROTARY) / s.tensor
-    mlp = s.mlp_width * ((GATED_FUSED if "swiglu" in kernels else GATED) if s.gated else PLAIN) / s.tensor
-    layer = norms + rotary + mlp + s.hidden * RESIDUAL / tensors
+    norms = 2 * s.hidden * (NORM_FUSED if kernels & {"rmsnorm", "layernorm"} else LAYER_NORM if s.layer_norm else NORM) / tensors
+    rotary = (s.query_width + s.key_width) * (ROTARY_FUSED if "rope" in kernels else ROTARY) / s.tensor if s.rotary else 0.0
+    plain = PLAIN_PYTHON if s.python_gelu and "swiglu" not in kernels else PLAIN
+    mlp = s.mlp_width * ((GATED_FUSED if "swiglu" in kernels else GATED) if s.gated else plain) / s.tensor
+    layer = norms + rotary + mlp + s.hidden * RESIDUAL / tensors + PERMUTED * s.hidden * s.chosen / max(s.layers, 1.0) / tensors
     if job.activations.compile:
         layer *= COMPILED
-    if (job.method.kind in ADAPTERS and job.method.kbit_preparation and job.method.base not in (None, "none")) or (
-        job.precision.weights == "fp32" and job.precision.mixed == "autocast"
-    ):
+    if _wide_stream(job):
         layer *= WIDE
     forward = layer * s.layers * s.tokens
     elementwise = forward * (1 + again.elementwise + BACKWARD)
     if job.method.kind in ADAPTERS:
-        adapted = s.tokens * (ADAPTER_IN * s.adapted_in + ADAPTER_OUT * s.adapted_out) / s.tensor * (0.5 if "lora" in kernels else 1.0)
-        adapted *= COMPILED if job.activations.compile else 1.0
-        elementwise += adapted * (2 + again.dense) * (2.0 if job.method.kind == "dora" else 1.0)
+        elementwise += _adapters(s, job, compact="lora" in kernels) * (1 + again.dense + ADAPTER_BACKWARD)
     if job.activations.attention in ("eager", "te-unfused"):
         scores = s.tokens * s.seq_len * s.query_width / max(s.query_width / 128, 1) / 128 * (s.query_width / 128)
         elementwise += scores * 16 * s.layers * (1 + again.attention + BACKWARD) / s.tensor
     loss = s.tokens * s.vocab * LOSS.get(job.activations.loss or "full-fp32", 40.0) / s.tensor
     if job.activations.compile:
-        loss *= 0.5
-    return Bytes(elementwise / divided, loss / divided, _unpacking(s, job, again.dense) / divided / s.tensor, _step(s, job) / max(shared, 1.0))
+        loss *= COMPILED_LOSS
+    held = s.tensor * s.pipeline
+    return Bytes(elementwise / divided, loss / divided, _unpacking(s, job, again.dense) / held, _gathering(s, job) / held, _step(s, job) / max(shared, 1.0))
+
+
+def fused_throughout(job: Job) -> bool:
+    """Megatron's modelling code: norms, rotary embedding, activation and loss are fused kernels of TransformerEngine."""
+    return job.framework.name in MEGATRON or job.model.source == "megatron"
+
+
+def _wide_stream(job: Job) -> bool:
+    kbit = job.method.kind in ADAPTERS and job.method.base not in (None, "none") and bool(job.method.kbit_preparation)
+    return kbit or (job.precision.weights == "fp32" and job.precision.mixed == "autocast")
+
+
+def _adapters(s: Sizes, job: Job, *, compact: bool) -> float:
+    """Bytes of all adapters' forward pass besides the products of the base."""
+    if job.method.adapter_dtype in ("bf16", "fp16"):
+        inward, outward = ADAPTER_NARROW
+    elif job.precision.mixed in ("autocast", "fsdp", "deepspeed", "megatron"):
+        inward, outward = ADAPTER_AUTOCAST
+    else:
+        inward, outward = ADAPTER_WIDE
+    if job.method.dropout:
+        inward += ADAPTER_DROPOUT
+    total = s.tokens * (inward * s.adapted_in + outward * s.adapted_out) / s.tensor
+    if compact:
+        total *= 0.5  # one kernel for the three products of an adapter: inputs are read once
+    if job.activations.compile:
+        total *= COMPILED
+    return total * (DORA if job.method.kind == "dora" else 1.0)
 
 
 def _unpacking(s: Sizes, job: Job, again: float) -> float:
@@ -76,6 +113,15 @@ def _unpacking(s: Sizes, job: Job, again: float) -> float:
     if bits is None:
         return 0.0
     return s.block_elements * (bits / 8 + 2) * (2 + again)
+
+
+def _gathering(s: Sizes, job: Job) -> float:
+    """Each gather is copied out of its buffer (2 + 2 bytes an element), each reduction copied in."""
+    if job.parallel.strategy not in ("fsdp1", "fsdp2", "zero3", "megatron-fsdp") or (job.parallel.shard or 1) == 1:
+        return 0.0
+    bits = BITS.get(job.method.base or "none")
+    gathers = 2.0 if job.parallel.reshard_after_forward is not False else 1.0
+    return s.parameters * (bits / 4 if bits is not None else 4.0) * gathers + s.trained * 2 * WIDTH.get(job.precision.reduce or "bf16", 2)
 
 
 def _step(s: Sizes, job: Job) -> float:

@@ -27,7 +27,7 @@ def _full_only(run: Run) -> str | None:
 def _adapted(run: Run, kind: str, **method: Any) -> Run:
     """Weights as the checkpoint has them, no master, no gradient of the base; adapters in fp32 as PEFT makes them."""
     job = run.job
-    narrow = "fp16" if card_lacks(run, "bf16_tensor") else "bf16"
+    narrow = "fp16" if card_lacks(run, "bf16") else "bf16"
     settings: dict[str, Any] = {"kind": kind, "rank": RANK, "targets": "all-linear", "adapter_dtype": "fp32", "base": "none", "dropout": 0.0, **method}
     precision = {"weights": narrow, "master": "none", "gradients": "fp32"}
     optimizer: dict[str, Any] = {"name": "adamw", "states": "fp32"} if job.optimizer.name in ("galore-adamw", "apollo", None) else {}

@@ -83,7 +83,7 @@ def sequence_packing(run: Run) -> Run | NotApplicable:
         return NotApplicable(reason)
     if run.job.objective in ("dpo", "kto", "orpo", "reward"):
         return NotApplicable("preference pairs are compared sample by sample; padding-free batches are what their trainers offer, where they do")
-    if lacking := card_lacks(run, "fa2"):
+    if lacking := card_lacks(run, "flash_2"):
         return NotApplicable(f"packed samples need attention that knows their borders: {lacking}")
     if run.architecture is not None and not any(block.kind == "attention" for block in run.architecture.blocks):
         return NotApplicable("a state-space mixer would carry its state from one sample into the next")

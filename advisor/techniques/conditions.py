@@ -25,10 +25,15 @@ QUANTIZED_BNB = frozenset({"nf4", "fp4", "int8"})
 ADAPTERS = frozenset({"lora", "dora"})
 
 # Lowest compute capability at which a feature exists (TransformerEngine quantization.py, flash-attention README, PyTorch sdp_utils.cpp)
-LEAST_SM = {"bf16_tensor": 80, "fp8": 89, "fa2": 80, "fa3": 90, "torch_sdpa_flash": 80, "mxfp8_te": 100, "fp4_nvfp4_te": 100}
+LEAST_SM = {"bf16": 80, "fp8": 89, "flash_2": 80, "flash_3": 90, "sdpa_flash": 80, "mxfp8": 100, "nvfp4": 100}
 NAMES = {
-    "bf16_tensor": "bfloat16 tensor cores", "fp8": "FP8 tensor cores", "fa2": "FlashAttention 2", "fa3": "FlashAttention 3",
-    "torch_sdpa_flash": "PyTorch's flash kernel", "mxfp8_te": "MXFP8", "fp4_nvfp4_te": "NVFP4",
+    "bf16": "bfloat16 tensor cores",
+    "fp8": "FP8 tensor cores",
+    "flash_2": "FlashAttention 2",
+    "flash_3": "FlashAttention 3",
+    "sdpa_flash": "flash kernel of PyTorch",
+    "mxfp8": "MXFP8",
+    "nvfp4": "NVFP4",
 }  # fmt: skip
 
 
@@ -39,7 +44,7 @@ def card_lacks(run: Run, feature: str) -> str | None:
         return None
     known = card.supports.get(feature)
     if known is None and card.sm is not None and feature in LEAST_SM:
-        known = card.sm >= LEAST_SM[feature] and not (feature == "mxfp8_te" and card.sm >= 120)
+        known = card.sm >= LEAST_SM[feature] and not (feature == "mxfp8" and card.sm >= 120)
     if known is False:
         at = f" (compute capability {card.capability})" if card.capability else ""
         least = LEAST_SM.get(feature)

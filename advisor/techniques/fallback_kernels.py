@@ -16,14 +16,14 @@ def _fused_kernel(run: Run) -> str | NotApplicable:
     """The fused attention that this card, dtype and model can use."""
     architecture, compute = run.architecture, run.job.precision.compute
     widest = max((b.head_dim for b in architecture.blocks), default=0) if architecture is not None else 0
-    flash = card_lacks(run, "fa2")
+    flash = card_lacks(run, "flash_2")
     if architecture is not None and architecture.softcap_attention:
         if flash or widest > FLASH_HEAD:
             return NotApplicable(
                 f"{architecture.model_type} caps its attention scores, and only FlashAttention 2.6 or later fuses that; {flash or 'its heads are too wide'}"
             )
         return "flash-2"
-    if compute == "bf16" and card_lacks(run, "bf16_tensor"):
+    if compute == "bf16" and card_lacks(run, "bf16"):
         return NotApplicable(f"{card_lacks(run, 'bf16_tensor')}: in bfloat16 every fused kernel falls back to the score matrix there; compute in fp16 first")
     return "sdpa"
 
@@ -40,7 +40,7 @@ def restore_flash_attention(run: Run) -> Run | NotApplicable:
         return kernel
     if attention in SCORES:
         return (freed or run).but(activations={"attention": "te-fused" if attention == "te-unfused" else kernel})
-    if freed is not None and attention == "sdpa" and not card_lacks(run, "fa2"):
+    if freed is not None and attention == "sdpa" and not card_lacks(run, "flash_2"):
         return freed.but(activations={"attention": "flash-2"})  # SDPA fell back because of what it was given: ask for the kernel itself, which fails loudly
     return freed or run
 

@@ -14,7 +14,7 @@ MASTER_KEEPERS = frozenset({"deepspeed", "megatron"})  # engines that keep an fp
 
 
 def _sixteen(run: Run) -> str:
-    return "fp16" if card_lacks(run, "bf16_tensor") else "bf16"
+    return "fp16" if card_lacks(run, "bf16") else "bf16"
 
 
 def _frozen_only(before: Run, after: Run) -> Flags:
