@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from advisor.job import JobError
 from advisor.report import Finding
 from advisor.rules.estimating import ledger_of
 from advisor.run import Run
@@ -30,7 +31,10 @@ def _saves(finding: Finding, real: Run) -> int | None:
         technique = techniques.get(name)
         if technique is None or not technique.estimated:
             continue
-        changed = technique.apply(base)
+        try:
+            changed = technique.apply(base)
+        except JobError:
+            continue
         if isinstance(changed, NotApplicable):
             continue
         after = ledger_of(changed)

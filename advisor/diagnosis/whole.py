@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from advisor.architecture.keys import ConfigError
 from advisor.diagnosis import question, saving
 from advisor.diagnosis.as_it_runs import as_it_runs
 from advisor.diagnosis.outcome import outcome, relevant
+from advisor.diagnosis.remedying import with_cures
 from advisor.evidence import Evidence
+from advisor.job import Job
 from advisor.report import Finding, Plan, Report
 from advisor.rules import engine
 from advisor.rules.estimating import ledger_of
@@ -34,7 +37,7 @@ def diagnose(items: Sequence[tuple[str, bytes | str | Path]], *, margin_bytes: i
 def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Report:
     """The report of what was read."""
     evidence = reading.evidence
-    run = resolve(reading.job, evidence)
+    run, notes = _resolved(reading.job, evidence)
     judgement = engine.judge(run, evidence)
     real = as_it_runs(run, evidence, judgement.findings)
     ledger, written = ledger_of(real), ledger_of(run)
@@ -64,10 +67,26 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Re
         read=tuple(f for f in run.facts.values() if f.kind in ("read", "stated")),
         conflicts=evidence.conflicts,
         not_understood=evidence.not_understood,
+        notes=notes,
         sources=evidence.sources,
         capacity_bytes=usable[0] if usable is not None else (failure.capacity_bytes if failure is not None else None),
         capacity_why=usable[1] if usable is not None else ("the capacity that the error prints" if failure is not None and failure.capacity_bytes else None),
     )
+
+
+def _resolved(job: Job, evidence: Evidence) -> tuple[Run, tuple[str, ...]]:
+    """The run of what was read. A model's config that cannot be used is left out, and the note says why."""
+    try:
+        return _judgeable(resolve(job, evidence)), ()
+    except ConfigError as error:
+        bare = job.but(model={"config": None})
+        return resolve(bare, evidence), (f"The model's config was not used: {error}",)
+
+
+def _judgeable(run: Run) -> Run:
+    """The run, with its model's shape read: what is wrong with a config shows here and not in the middle of a rule."""
+    _ = run.architecture
+    return run
 
 
 def _plan(run: Run, findings: Sequence[Finding], verdict: str, evidence: Evidence, margin_bytes: int | None) -> Plan:
@@ -75,5 +94,6 @@ def _plan(run: Run, findings: Sequence[Finding], verdict: str, evidence: Evidenc
         return Plan(summary="There is no memory to plan for.")
     from advisor.planning import plan
 
-    causes = [f.cause for f in findings if f.confidence >= PLANNED_FROM] or [f.cause for f in findings[:1]]
-    return plan(run, causes=causes, margin_bytes=margin_bytes, evidence=evidence)
+    causes = [f for f in findings if f.confidence >= PLANNED_FROM] or list(findings[:1])
+    made = plan(run, causes=causes, margin_bytes=margin_bytes, evidence=evidence)
+    return with_cures(made, findings, run) if evidence.failure is not None else made

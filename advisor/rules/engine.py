@@ -23,6 +23,7 @@ from advisor.rules.rule import TIERS, Mark, Rule
 from advisor.run import Run
 
 NONE_OF_THESE = 1.0  # log-odds that the true cause is not in the vocabulary, or leaves no mark
+ALONE = 0.4  # how much a better explanation of the numbers counts when no text speaks for the fault: about ten faults could add such bytes
 SHOWN_FROM = 0.02  # below this probability a cause that was looked for is called cleared
 MOST_TEXT = 20_000  # lines and frames beyond this many are not searched: the reader keeps the telling ones first
 
@@ -82,8 +83,8 @@ def judge(run: Run, evidence: Evidence) -> Judgement:
             could_not_tell.append(CouldNotTell(rule.id, f"needs {', '.join(lacking)}"))
             continue
         faulted = rule.fault(run, evidence) if rule.fault else None
-        numbers = _numbers(run, faulted, evidence, rule)
-        says = (*says, *numbers)
+        told = sum(s.weight for s in says if s.speaks_for)
+        says = (*says, *_numbers(run, faulted, evidence, rule, told))
         if not any(s.speaks_for for s in says):
             cleared.append((rule.id, rule.cleared))
             continue
@@ -153,8 +154,11 @@ def _look(mark: Mark, run: Run, evidence: Evidence, texts: dict[str, list[tuple[
     return None if sentence is None else (failure.where if failure is not None else None, sentence)
 
 
-def _numbers(run: Run, faulted: Run | None, evidence: Evidence, rule: Rule) -> Iterator[Says]:
-    """How the counters judge the hypothesis: its fit less the fit of the run as written."""
+def _numbers(run: Run, faulted: Run | None, evidence: Evidence, rule: Rule, told: float) -> Iterator[Says]:
+    """How the counters judge the hypothesis: its fit less the fit of the run as written.
+
+    Where nothing else speaks for it (``told`` below 1), a gain counts for less: several faults can add the same bytes.
+    """
     failure = evidence.failure
     if faulted is None or failure is None or faulted is run:
         return
@@ -166,6 +170,8 @@ def _numbers(run: Run, faulted: Run | None, evidence: Evidence, rule: Rule) -> I
     gain = after.value - before.value
     if written is None:
         gain = min(0.0, after.value)
+    if gain > 0 and told < 1:
+        gain *= ALONE
     if abs(gain) < 0.2:
         return
     sentence = f"as written: {before.says}; with this fault: {after.says}" if written is not None else f"with this fault: {after.says}"

@@ -79,10 +79,16 @@ def _matches(run: Run, evidence: Evidence) -> tuple[Match, ...]:
     return tuple(_solved(run, shape, requested, tolerance))
 
 
-def match(run: Run, evidence: Evidence, *kinds: str, alone: bool = False) -> str | None:
-    """The sentence where the request is a tensor of one of these kinds (``alone``: and of no other); else ``None``."""
+def match(run: Run, evidence: Evidence, *kinds: str, alone: bool = False, dtype: str | None = None) -> str | None:
+    """The sentence where the request is a tensor of one of these kinds; else ``None``.
+
+    ``alone``: and of no other kind. ``dtype``: and of no other dtype.
+    """
     requested = counters.of(evidence).requested
-    for found in matches(run, evidence):
+    every = matches(run, evidence)
+    if dtype is not None and any(not m.candidate.name.endswith(f" in {dtype}") for m in every):
+        return None
+    for found in every:
         if found.candidate.kind in kinds and not (alone and found.others - set(kinds)):
             return found.says(requested or 0)
     return None
@@ -222,4 +228,19 @@ def square(evidence: Evidence) -> str | None:
             for width in (1, 2, 4):
                 if abs(rounded(length * length * width) - requested) <= tolerance:
                     return f"the failed request of {show(requested)} is {length:,}² x {width}, a square of the length in {where}"
+    return None
+
+
+def rows(run: Run, evidence: Evidence) -> str | None:
+    """Whether the request is micro_batch x seq_len rows of a usual width (a multiple of 256 elements), for a model that is not known."""
+    failure, requested = evidence.failure, counters.of(evidence).requested
+    batch, length = run.job.batch.micro_batch, run.job.batch.seq_len
+    if failure is None or requested is None or batch is None or length is None or run.architecture is not None or requested < SEGMENT_FROM:
+        return None
+    tolerance = failure.tolerance("requested") + MIB // 64
+    for width in (4, 2):
+        row = batch * length * width
+        elements = round(requested / row / 256) * 256
+        if 512 <= elements <= 65_536 and abs(rounded(elements * row) - requested) <= tolerance and 256 * row > 4 * tolerance:
+            return f"the failed request of {show(requested)} is {batch:,} x {length:,} tokens x {elements:,} x {width}"
     return None

@@ -15,6 +15,7 @@ from advisor.units import GIB, MIB, show
 
 LEAST_POINTS = 3
 _FIGURE = re.compile(r"(\d{1,7}(?:\.\d+)?)\s*(GiB|GB|MiB|MB)\b", re.IGNORECASE)
+_FIGURES_IN_LABEL = re.compile(r"\s*\d+(?:\.\d+)?\s*")
 _PROGRESS = re.compile(r"\b(\d{1,8})/(\d{1,8}) \[")
 _STEP = re.compile(r"(?:\bstep|\biter(?:ation)?|global_step)['\"]?\s*[:=]?\s*(\d{1,9})\b", re.IGNORECASE)
 _UNITS = {"gib": GIB, "gb": GIB, "mib": MIB, "mb": MIB}  # torch scripts divide by 2**30 whatever they print behind it
@@ -62,11 +63,13 @@ def of(evidence: Evidence, figure: Callable[[Sample], int | None]) -> tuple[Seri
     for number, sample in enumerate(evidence.samples):
         value = figure(sample)
         if value is not None:
-            groups.setdefault((sample.label, sample.rank), []).append((sample.step if sample.step is not None else number, value, sample.where))
+            groups.setdefault((_FIGURES_IN_LABEL.sub("#", sample.label), sample.rank), []).append(
+                (sample.step if sample.step is not None else number, value, sample.where)
+            )
     out = []
     for (label, _), points in groups.items():
         if len(points) >= LEAST_POINTS:
-            out.append(Series(label, points[-1][2], tuple(p[0] for p in points), tuple(p[1] for p in points)))
+            out.append(Series(label.replace("#", " ").strip(), points[-1][2], tuple(p[0] for p in points), tuple(p[1] for p in points)))
     return tuple(out)
 
 

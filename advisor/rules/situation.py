@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.rules import counters
 from advisor.rules.estimating import ledger_of
@@ -14,6 +16,8 @@ TRAINING = frozenset({"forward", "loss", "backward", "step"})
 PREFERENCE = frozenset({"dpo", "kto", "orpo"})
 ONLINE = frozenset({"grpo", "ppo", "rloo"})
 ADAPTER = frozenset({"lora", "dora"})
+_ALL_PARAMS = re.compile(r"all params: ([\d,]{4,20})")  # peft PeftModel.print_trainable_parameters
+_SIZE_IN_NAME = re.compile(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,2})?)[bB](?![A-Za-z0-9])")
 QUANTISED = frozenset({"nf4", "fp4", "int8", "gptq-int4", "awq-int4", "fp8", "mxfp4"})
 
 
@@ -33,20 +37,42 @@ def sharded(run: Run) -> bool:
     return run.job.parallel.strategy in DIVIDES_WEIGHTS
 
 
+def gpus_known(run: Run) -> bool:
+    """Whether the number of GPUs was read or stated, or follows from parallel sizes that were."""
+    paths = ("hardware.gpus_per_node", "hardware.nodes", "parallel.shard", "parallel.replicate", "parallel.tensor", "parallel.pipeline")
+    return any((fact := run.facts.get(p)) is not None and fact.kind in ("stated", "read") for p in paths)
+
+
 def gpus(run: Run) -> int:
     """How many GPUs the job uses: what the parallel sizes say, else cards a node times nodes."""
     hardware = run.job.hardware
     return max(run.world, (hardware.gpus_per_node or 1) * (hardware.nodes or 1))
 
 
-def weight_bytes(run: Run, width: float | None = None) -> int | None:
+def parameters(run: Run, evidence: Evidence | None = None) -> int | None:
+    """The model's parameters: of its shape, else as PEFT prints them, else as the model's name says (``-7B-``, ``13B/params.json``)."""
+    if run.architecture is not None:
+        return run.architecture.parameters
+    if evidence is not None:
+        for line in evidence.lines:
+            found = _ALL_PARAMS.search(line.text)
+            if found:
+                return int(found.group(1).replace(",", ""))
+    named = [run.job.model.name or ""]
+    if evidence is not None:
+        named += [str(v) for _, k, v in evidence.seen_keys if any(word in k.lower() for word in ("model", "config", "checkpoint", "pretrained"))]
+    sizes = [_SIZE_IN_NAME.search(name) for name in named]
+    return next((round(float(m.group(1)) * 1e9) for m in sizes if m is not None), None)
+
+
+def weight_bytes(run: Run, width: float | None = None, evidence: Evidence | None = None) -> int | None:
     """All weights of the model at a width (bytes a parameter; that of ``precision.weights`` where none is given)."""
-    shape = run.architecture
-    if shape is None:
+    count = parameters(run, evidence)
+    if count is None:
         return None
     if width is None:
         width = 4 if run.job.precision.weights == "fp32" else 2
-    return round(shape.parameters * width)
+    return round(count * width)
 
 
 def held_weights(run: Run) -> int | None:
@@ -77,3 +103,29 @@ def checkpoints(run: Run) -> bool:
 def near(value: float, target: float, relative: float = 0.05) -> bool:
     """Whether two sizes agree within a share of the second."""
     return target > 0 and abs(value - target) <= relative * target
+
+
+_OPTIMIZER_SETUP = re.compile(
+    r"initialize_optimizer_states|_setup_for_real_optimizer|_configure_(zero|bf16|fp16)_optimizer|_create_optimizer|create_optimizer", re.IGNORECASE
+)
+
+
+def loads_weights(evidence: Evidence) -> bool:
+    """Whether the failure comes while weights are loaded, and not while the optimizer is set up after them."""
+    if not in_phase(evidence, "load"):
+        return False
+    return not any(_OPTIMIZER_SETUP.search(f"{frame.function}: {frame.code}") for frame in evidence.frames)
+
+
+def weights_exceed(run: Run, evidence: Evidence) -> str | None:
+    """Whether the weights that one rank has to hold are larger than the card: then it fails before any activation exists."""
+    from advisor.rules.counters import of
+
+    capacity = of(evidence).capacity or (run.usable[0] if run.usable else None)
+    held = held_weights(run)
+    if held is None and run.job.method.base not in QUANTISED:
+        whole = weight_bytes(run, 2.0, evidence)
+        held = None if whole is None else whole // (gpus(run) if sharded(run) or (run.job.parallel.tensor or 1) > 1 else 1)
+    if held is None or capacity is None or held < capacity:
+        return None
+    return f"the weights of one rank are {held / 2**30:.1f} GiB, more than the card: it fails before there are activations"

@@ -7,7 +7,7 @@ from advisor.rules import fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
-from advisor.rules.situation import checkpoints, in_phase
+from advisor.rules.situation import checkpoints, in_phase, nearly_full, weights_exceed
 from advisor.run import Run
 
 
@@ -15,13 +15,23 @@ def _checkpointed(run: Run, evidence: Evidence) -> str | None:
     return "checkpointing is on already, and the batch is still too large" if checkpoints(run) and in_phase(evidence, "forward", "loss", "backward") else None
 
 
-def _off(run: Run, _evidence: Evidence) -> str | None:
-    off = run.job.activations.checkpointing == "none" and not guessed(run, "activations.checkpointing")
+def _off(run: Run, evidence: Evidence) -> str | None:
+    off = run.job.activations.checkpointing == "none" and (evidence.seen_keys or not guessed(run, "activations.checkpointing"))
     return "checkpointing is off: that comes first" if off else None
 
 
 def _request(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "mlp", "hidden") if in_phase(evidence, "forward", "loss", "backward", None) else None
+
+
+def _rows(run: Run, evidence: Evidence) -> str | None:
+    """The model is not known, and the request is a whole number of bytes for each token: hidden states of a usual width."""
+    return fingerprint.rows(run, evidence) if in_phase(evidence, "forward", "loss", "backward", None) else None
+
+
+def _full(_run: Run, evidence: Evidence) -> str | None:
+    full = nearly_full(evidence) and in_phase(evidence, "forward", "backward", None)
+    return "PyTorch itself holds nine tenths of the card or more" if full else None
 
 
 def _elsewhere(_run: Run, evidence: Evidence) -> str | None:
@@ -39,6 +49,8 @@ RULE = Rule(
         Mark("activations-checkpointed", 0.5, "checkpointed already", "the configuration", when=_checkpointed),
         Mark("activations-unchecked", -0.7, "not checkpointed", "the configuration", when=_off),
         Mark("activations-request", 1.2, "the request is an activation", "hidden states and MLP projections of the micro batch", when=_request),
+        Mark("activations-rows", 1.5, "a row for each token", "an activation has micro_batch x seq_len rows", when=_rows),
+        Mark("activations-full", 0.5, "the card is full of tensors", "allocated against capacity", when=_full),
         Mark("activations-elsewhere", -2.5, "another phase", "the failing phase", when=_elsewhere),
         Mark(
             "activations-block",
@@ -48,6 +60,7 @@ RULE = Rule(
             pattern=r"modeling_\w+\.py:forward|utils/checkpoint\.py|self\.(mlp|act_fn|gate_proj|up_proj|down_proj)\(",
             on="frame",
         ),
+        Mark("activations-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
         *share_marks("activations", "activations", some=0.3, most=0.5, weights=(0.9, 1.0), noun="activations"),
     ),
     remedies=("smaller-micro-batch", "shorter-sequence", "gradient-checkpointing", "context-parallel", "offload-activations"),

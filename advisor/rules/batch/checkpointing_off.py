@@ -6,7 +6,7 @@ from advisor.evidence import Evidence
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import in_phase
+from advisor.rules.situation import in_phase, weights_exceed
 from advisor.run import Run
 
 
@@ -22,6 +22,14 @@ def _off(run: Run, evidence: Evidence) -> str | None:
 def _said_off(run: Run, evidence: Evidence) -> str | None:
     fact = run.facts.get("activations.checkpointing")
     return f"it is written so ({fact.where})" if _off(run, evidence) and fact is not None and fact.kind in ("stated", "read") else None
+
+
+def _not_turned_on(run: Run, evidence: Evidence) -> str | None:
+    """A script or config is there, and nothing in it turns checkpointing on: transformers and peft leave it off."""
+    fact = run.facts.get("activations.checkpointing")
+    if run.job.activations.checkpointing != "none" or fact is None or fact.kind != "assumed" or not evidence.seen_keys:
+        return None
+    return None if _elsewhere(run, evidence) else "nothing in what was pasted turns gradient checkpointing on"
 
 
 def _on(run: Run, _evidence: Evidence) -> str | None:
@@ -48,6 +56,9 @@ RULE = Rule(
     marks=(
         Mark("checkpointing-off-off", 1.5, "off", "TrainingArguments.gradient_checkpointing is False by default", when=_off),
         Mark("checkpointing-off-said", 0.7, "written so", "the configuration", when=_said_off),
+        Mark(
+            "checkpointing-off-unset", 1.0, "not turned on", "transformers PreTrainedModel.gradient_checkpointing_enable is never called", when=_not_turned_on
+        ),
         Mark("checkpointing-off-on", -4.0, "on", "the configuration", when=_on),
         Mark("checkpointing-off-elsewhere", -2.5, "another phase", "the failing phase", when=_elsewhere),
         Mark(
@@ -60,6 +71,7 @@ RULE = Rule(
             r"variance\s*=|hidden_states)|peft/tuners/\w+/layer\.py:forward|bitsandbytes/autograd/_functions\.py:forward|model\.py:forward: x = block",
             on="frame",
         ),
+        Mark("checkpointing-off-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
         *share_marks("checkpointing-off", "activations", some=0.3, most=0.5, weights=(1.0, 1.0), noun="activations"),
     ),
     remedies=("gradient-checkpointing", "selective-checkpointing", "smaller-micro-batch"),

@@ -35,7 +35,7 @@ RULE = Rule(
     marks=(
         Mark(
             "eval-batch-larger",
-            2.0,
+            1.5,
             "a larger batch",
             "TrainingArguments.per_device_eval_batch_size is 8 by default, whatever the training batch is",
             when=_larger,

@@ -7,7 +7,7 @@ from advisor.rules import fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import in_phase
+from advisor.rules.situation import in_phase, weights_exceed
 from advisor.run import Run
 
 NO_LOGITS = ("fused-linear", "chunked")
@@ -66,6 +66,7 @@ RULE = Rule(
         ),
         Mark("logits-fused", -2.5, "no logits", "fused linear cross entropy works chunk by chunk", when=_none_made),
         Mark("logits-evaluation", -1.0, "in evaluation", "the failing phase", when=_evaluating),
+        Mark("logits-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
         *share_marks("logits", "logits", some=0.25, most=0.45, weights=(0.8, 1.0), noun="logits and their copies"),
     ),
     remedies=("fused-linear-loss", "chunked-loss", "smaller-micro-batch"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from advisor.evidence import Evidence
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
+from advisor.rules.situation import in_phase
 from advisor.run import Run
 
 
@@ -47,10 +48,9 @@ RULE = Rule(
             3.5,
             "the vision tower is running",
             "transformers modeling_*vl*.py VisionTransformer.forward, get_image_features; siglip, clip towers",
-            pattern=(
-                r"[Vv]ision\w*\.py|visual\(|get_(image|video)_features|vision_tower|VisionTransformer|image_embeds|patch_embed|pixel_values|"
-                r"modeling_(siglip|clip)"
-            ),
+            pattern=r"self\.visual\(|get_(image|video)_features|vision_tower\(|VisionTransformer|image_embeds|patch_embed|pixel_values|vision_model\(|"
+            r"modeling_(siglip|clip)\w*\.py:forward",
+            when=lambda _, e: None if in_phase(e, "load", "resume", "save") else "",
             on="frame",
         ),
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
@@ -10,6 +12,8 @@ from advisor.rules.situation import TRAINING, in_phase
 from advisor.run import Run
 from advisor.units import MIB, show
 
+_EVALUATION = re.compile(r"eval|predict|valid", re.IGNORECASE)
+_PROGRESS = re.compile(r"(\d{1,8})/(\d{1,8})\b")  # tqdm
 BATCHES = 3  # from this many batches on, a whole multiple of one batch's logits is an accumulation
 
 
@@ -24,6 +28,17 @@ def _multiple(run: Run, evidence: Evidence) -> str | None:
     count = round(requested / one)
     if count >= BATCHES and abs(requested - count * one) <= 0.02 * one + 4 * MIB:
         return f"the request of {show(requested)} is the logits of {count} evaluation batches in fp32"
+    return None
+
+
+def _batches_passed(_run: Run, evidence: Evidence) -> str | None:
+    """Evaluation batches went through before it failed: one batch is not too large, what is kept of them is."""
+    if in_phase(evidence, *TRAINING, "load", "save", "resume"):
+        return None
+    for line in evidence.lines:
+        found = _PROGRESS.search(line.text) if _EVALUATION.search(line.text) else None
+        if found and 1 < int(found.group(1)) < int(found.group(2)):
+            return f"{found.group(1)} of {found.group(2)} evaluation batches went through before it failed ({line.where})"
     return None
 
 
@@ -56,10 +71,11 @@ RULE = Rule(
         ),
         Mark("eval-accumulation-phase", 2.0, "in evaluation", "the failing phase", when=_evaluating),
         Mark("eval-accumulation-keeps", 1.0, "keeps logits", "TrainingArguments eval_accumulation_steps None, prediction_loss_only False", when=_keeps),
+        Mark("eval-accumulation-passed", 2.0, "batches went through", "a batch that is too large fails as the first one", when=_batches_passed),
         Mark("eval-accumulation-multiple", 2.5, "whole batches", "torch.cat of n batches asks for n times one batch", when=_multiple),
         Mark(
             "eval-accumulation-running",
-            1.5,
+            2.0,
             "an evaluation was running",
             "transformers Trainer.evaluation_loop logs '***** Running Evaluation *****' with 'Num examples'",
             pattern=r"\*\*\*\*\* Running (Evaluation|Prediction) \*\*\*\*\*",

@@ -56,8 +56,8 @@ RULE = Rule(
             "LoRA under FSDP1",
             job=job(method="{kind: lora, rank: 16}", parallel="{strategy: fsdp1, shard: 4}"),
             text="UserWarning: FullyShardedDataParallel has both parameters with requires_grad=True and False. "
-            "We do not recommend wrapping such modules since the gradient memory usage will be higher than expected (8030261248 numel instead of 41943040 numel before sharding via reduce-scatter).\n"
-            + oom("1.96 GiB", allocated=78.0),
+            "We do not recommend wrapping such modules since the gradient memory usage will be higher than expected "
+            "(8030261248 numel instead of 41943040 numel before sharding via reduce-scatter).\n" + oom("1.96 GiB", allocated=78.0),
         ),
     ),
     quiet=(Example("full training", job=job(method="{kind: full}"), text=oom("512.00 MiB", allocated=76.5)),),

@@ -30,7 +30,7 @@ def _undividable(run: Run, evidence: Evidence) -> str | None:
 
 
 def _whole(run: Run, evidence: Evidence) -> str | None:
-    whole, held, ranks = weight_bytes(run, NF4_WIDTH), counters.of(evidence).allocated, max(1, run.job.parallel.shard or 1)
+    whole, held, ranks = weight_bytes(run, NF4_WIDTH, evidence), counters.of(evidence).allocated, max(1, run.job.parallel.shard or 1)
     if whole is None or held is None or ranks < 2 or not sharded(run) or run.job.method.base not in ("nf4", "fp4"):
         return None
     return f"{show(held)} allocated; the whole 4-bit base is {show(whole)}, a share of it {show(whole / ranks)}" if held > 0.6 * whole else None

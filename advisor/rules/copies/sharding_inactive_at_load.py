@@ -7,7 +7,7 @@ from advisor.evidence import Evidence
 from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import QUANTISED, gpus, in_phase, sharded, weight_bytes
+from advisor.rules.situation import QUANTISED, gpus, in_phase, loads_weights, sharded, weight_bytes
 from advisor.run import Run
 from advisor.units import show
 
@@ -21,14 +21,14 @@ def _applies(run: Run, _evidence: Evidence) -> str | None:
 
 def _whole_while_loading(run: Run, evidence: Evidence) -> str | None:
     """While loading, a rank holds more than its share: of a model of W bytes over N ranks at most W/N and one tensor."""
-    whole, held, ranks = weight_bytes(run), counters.of(evidence).allocated, gpus(run)
-    if whole is None or held is None or ranks < 2 or not sharded(run) or not in_phase(evidence, "load"):
+    whole, held, ranks = weight_bytes(run, None, evidence), counters.of(evidence).allocated, gpus(run)
+    if whole is None or held is None or ranks < 2 or not sharded(run) or not loads_weights(evidence):
         return None
     return f"{show(held)} allocated while loading, where a share of 1/{ranks} of the weights is {show(whole / ranks)}" if held > 1.6 * whole / ranks else None
 
 
 def _loading(run: Run, evidence: Evidence) -> str | None:
-    return "the failure comes while the weights are loaded, under a strategy that should divide them" if sharded(run) and in_phase(evidence, "load") else None
+    return "the failure comes while the weights are loaded, under a strategy that should divide them" if sharded(run) and loads_weights(evidence) else None
 
 
 def _one_process(run: Run, evidence: Evidence) -> str | None:

@@ -7,10 +7,11 @@ from advisor.evidence import Evidence
 from advisor.rules import fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.shares import share_marks
+from advisor.rules.shares import guessed, share_marks
 from advisor.run import Run
 
 FUSED = frozenset({"sdpa", "flash-2", "flash-3", "flex", "xformers", "te-fused"})
+NO_FUSED = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers", "deberta-v2", "deberta"})  # transformers modeling code: _supports_sdpa is not set
 SOFTCAP_KNOWN = "the model's attention has a soft cap, which SDPA does not take"
 
 
@@ -48,9 +49,18 @@ def _eager(run: Run, _evidence: Evidence) -> str | None:
 
 def _old_card(run: Run, _evidence: Evidence) -> str | None:
     card = run.card
-    if card is None or card.sm is None or card.sm >= 80 or run.job.precision.compute != "bf16" or run.job.activations.attention != "sdpa":
+    if card is None or card.sm is None or card.sm >= 80 or run.job.precision.compute != "bf16" or guessed(run, "precision.compute"):
         return None
     return f"a {card.name} (compute capability {card.capability}) has no fused bf16 attention kernel"
+
+
+def _no_fused(run: Run, _evidence: Evidence) -> str | None:
+    shape = run.architecture
+    return (
+        f"{shape.model_type} has a position bias in its scores and no fused attention to fall back from"
+        if shape is not None and shape.model_type in NO_FUSED
+        else None
+    )
 
 
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
@@ -101,6 +111,7 @@ RULE = Rule(
         Mark("attention-fallback-softcap", 1.0, "soft cap", "transformers: attn_logit_softcapping needs eager or flex", when=_softcap),
         Mark("attention-fallback-eager", 1.5, "eager", "attn_implementation", when=_eager),
         Mark("attention-fallback-card", 1.5, "old card", "ATen sdp_utils.cpp: bf16 needs compute capability 8.0", when=_old_card),
+        Mark("attention-fallback-none", -2.5, "no fused kernel", "transformers modeling_t5.py, modeling_deberta_v2.py: scores are always made", when=_no_fused),
         *share_marks("attention-fallback", "attention", some=0.2, most=0.4, weights=(1.0, 1.5), noun="attention scores"),
     ),
     fault=_fault,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import widened
 from advisor.evidence import Evidence
-from advisor.rules import counters
+from advisor.rules import counters, fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share
@@ -35,7 +35,7 @@ def _sixteen(run: Run, _evidence: Evidence) -> str | None:
 
 def _beyond_sixteen(run: Run, evidence: Evidence) -> str | None:
     """While loading alone, more than the 16-bit weights is allocated, and no more than the fp32 ones."""
-    half, held = weight_bytes(run, 2), counters.of(evidence).wanted
+    half, held = weight_bytes(run, 2, evidence), counters.of(evidence).wanted
     if half is None or held is None or not in_phase(evidence, "load") or run.job.method.base in QUANTISED or (run.job.parallel.device_map or ()):
         return None
     if 1.15 * half < held <= 2.1 * half:
@@ -43,8 +43,15 @@ def _beyond_sixteen(run: Run, evidence: Evidence) -> str | None:
     return None
 
 
-def _fault(run: Run, _evidence: Evidence) -> Run | None:
-    if run.job.precision.weights == "fp32" or run.job.method.base in QUANTISED:
+def _wide_request(run: Run, evidence: Evidence) -> str | None:
+    """A whole weight or unit is asked for in fp32, and no 16-bit tensor has that size."""
+    if run.job.method.base in QUANTISED or not in_phase(evidence, "load", "forward", "backward", "eval", None):
+        return None
+    return fingerprint.match(run, evidence, "unit", "weight", "vocabulary-weight", alone=True, dtype="fp32")
+
+
+def _fault(run: Run, evidence: Evidence) -> Run | None:
+    if run.job.precision.weights == "fp32" or run.job.method.base in QUANTISED or _sixteen(run, evidence):
         return None
     return run.deviating(widened("precision.weights", "fp32", cause="default-fp32-load"))
 
@@ -66,6 +73,13 @@ RULE = Rule(
         Mark("default-fp32-weighty", 1.0, "much of the card", "the estimate's ledger", when=_weighty),
         Mark("default-fp32-sixteen", -1.5, "dtype given", "from_pretrained(torch_dtype=...)", when=_sixteen),
         Mark("default-fp32-beyond", 2.0, "more than 16-bit weights", "4 bytes a parameter", when=_beyond_sixteen),
+        Mark(
+            "default-fp32-request",
+            2.0,
+            "an fp32 weight",
+            "FSDP gathers a unit in the dtype of its flat parameter; from_pretrained copies tensor by tensor",
+            when=_wide_request,
+        ),
         Mark(
             "default-fp32-cast-late",
             3.5,

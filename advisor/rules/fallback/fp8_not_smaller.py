@@ -23,7 +23,7 @@ def _fp8(run: Run, _evidence: Evidence) -> str | None:
 
 def _copies(run: Run, evidence: Evidence) -> str | None:
     """Allocated is the weights and about two bytes a weight more: the fp8 copy and its transpose."""
-    weights, two = weight_bytes(run), weight_bytes(run, 2.0)
+    weights, two = weight_bytes(run, None, evidence), weight_bytes(run, 2.0, evidence)
     if weights is None or two is None or _fp8(run, evidence) is None:
         return None
     for sample in evidence.samples:

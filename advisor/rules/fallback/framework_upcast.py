@@ -21,7 +21,8 @@ def _fsdp2_mixed(run: Run, _evidence: Evidence) -> str | None:
 
 
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
-    if run.job.precision.weights == "fp32" or run.job.method.base in QUANTISED:
+    wrapped = run.job.parallel.strategy in ("fsdp1", "fsdp2") and run.job.precision.compute in ("bf16", "fp16")
+    if run.job.precision.weights == "fp32" or run.job.method.base in QUANTISED or not wrapped:
         return None
     return run.deviating(widened("precision.weights", "fp32", cause="framework-upcast"))
 

@@ -36,7 +36,7 @@ def _experts(run: Run, _evidence: Evidence) -> str | None:
 
 def _larger(run: Run, evidence: Evidence) -> str | None:
     """While loading, more is allocated than all weights would take quantised."""
-    whole, held = weight_bytes(run, 1.1 if run.job.method.base == "int8" else 0.6), counters.of(evidence).allocated
+    whole, held = weight_bytes(run, 1.1 if run.job.method.base == "int8" else 0.6, evidence), counters.of(evidence).allocated
     if whole is None or held is None or run.job.method.base not in QUANTISED or not in_phase(evidence, "load"):
         return None
     return f"{show(held)} allocated while loading, where all weights quantised are about {show(whole)}" if held > 1.5 * whole else None

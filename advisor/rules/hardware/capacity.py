@@ -6,7 +6,7 @@ from advisor.evidence import Evidence
 from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import ADAPTER, DIVIDES_OPTIMIZER, DIVIDES_WEIGHTS, QUANTISED, gpus
+from advisor.rules.situation import ADAPTER, DIVIDES_OPTIMIZER, DIVIDES_WEIGHTS, QUANTISED, gpus, gpus_known, parameters
 from advisor.run import Run
 from advisor.units import show
 
@@ -14,13 +14,13 @@ FULL_BYTES = {"adamw": 16, "adamw-8bit": 10, "paged-adamw": 8, "paged-adamw-8bit
 BASE_BYTES = {"nf4": 0.56, "fp4": 0.56, "int8": 1.03, "gptq-int4": 0.53, "awq-int4": 0.53, "fp8": 1.0, "mxfp4": 0.53}
 
 
-def least_state(run: Run) -> int | None:
+def least_state(run: Run, evidence: Evidence) -> int | None:
     """Weights, gradients and optimizer state of one GPU if everything were divided over all of them, bytes.
 
     16 bytes a trained parameter (bf16 weight 2 + gradient 2 + fp32 master 4 + moments 8, ZeRO section 3), the base's layout for a frozen one.
     """
-    shape = run.architecture
-    if shape is None:
+    count = parameters(run, evidence)
+    if count is None:
         return None
     method, optimizer = run.job.method, run.job.optimizer.name or "adamw"
     if method.kind in ADAPTER:
@@ -31,12 +31,12 @@ def least_state(run: Run) -> int | None:
             width = width / 2
         if run.job.offload.optimizer in ("cpu", "nvme"):
             width = min(width, 4.0)
-    return round(shape.parameters * width / gpus(run))
+    return round(count * width / gpus(run))
 
 
 def _never(run: Run, evidence: Evidence) -> str | None:
-    least, capacity = least_state(run), counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
-    if least is None or capacity is None or least < 0.95 * capacity:
+    least, capacity = least_state(run, evidence), counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
+    if least is None or capacity is None or least < 0.95 * capacity or not gpus_known(run):
         return None
     return f"even divided over all {gpus(run)} GPUs, weights, gradients and optimizer state are {show(least)} on a card of {show(capacity)}"
 
@@ -48,13 +48,13 @@ def _everything_done(run: Run, evidence: Evidence) -> str | None:
     small = (job.batch.micro_batch or 8) == 1 and job.activations.checkpointing == "full"
     return (
         "state is divided, the micro batch is 1 and checkpointing is on already"
-        if divided and small and (least_state(run) or 0) > 0.6 * (counters.of(evidence).capacity or 1 << 62)
+        if divided and small and (least_state(run, evidence) or 0) > 0.6 * (counters.of(evidence).capacity or 1 << 62)
         else None
     )
 
 
 def _room(run: Run, evidence: Evidence) -> str | None:
-    least, capacity = least_state(run), counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
+    least, capacity = least_state(run, evidence), counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
     fits = least is not None and capacity is not None and least < 0.6 * capacity
     return f"divided over all GPUs the state is {show(least or 0)}, which leaves room on a card of {show(capacity or 0)}" if fits else None
 

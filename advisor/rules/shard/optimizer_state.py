@@ -19,12 +19,12 @@ RULE = Rule(
     tier="shard",
     title="The optimizer's state is what fills the card",
     cleared="The optimizer's state is a small part of the peak.",
-    prior=-1.0,
+    prior=-1.2,
     marks=(
         Mark("optimizer-state-step", 0.8, "in the step", "the failing phase", when=_stepping),
         Mark(
             "optimizer-state-init",
-            2.5,
+            1.7,
             "the state is being built",
             "torch/optim _init_group: exp_avg, exp_avg_sq zeros_like; DeepSpeed initialize_optimizer_states; bitsandbytes init_state",
             pattern=(

@@ -7,7 +7,7 @@ from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.shares import at_failure
-from advisor.rules.situation import DIVIDES_WEIGHTS, gpus, in_phase
+from advisor.rules.situation import DIVIDES_WEIGHTS, QUANTISED, gpus, in_phase, weight_bytes
 from advisor.run import Run
 from advisor.units import show
 
@@ -23,8 +23,11 @@ def _applies(run: Run, _evidence: Evidence) -> str | None:
 
 
 def _state(run: Run, evidence: Evidence) -> int | None:
+    """State of one rank by the estimate; without one, the weights alone."""
     found = at_failure(run, evidence)
-    return None if found is None else sum(found[0].get(part, 0) for part in STATE)
+    if found is None:
+        return None if run.job.method.base in QUANTISED else weight_bytes(run, 2.0, evidence)
+    return sum(found[0].get(part, 0) for part in STATE)
 
 
 def _capacity(run: Run, evidence: Evidence) -> int | None:
