@@ -17,7 +17,7 @@ from advisor.views.field_widget import NOT_KNOWN
 from advisor.views.leaving import show_leaving
 from advisor.views.ledger_chart import show_ledger
 from advisor.views.parts import open_part
-from advisor.views.verdict import banner, figures
+from advisor.views.verdict import banner, figures, printed
 from advisor.views.words import plain
 
 MAX_UPLOAD = 64 * 1024 * 1024
@@ -106,7 +106,7 @@ if "report" not in HELD:
     st.subheader("Or look at a real one")
     with st.grid(3, min_column_width=240):
         for name, sample in samples().items():
-            with st.container(border=True):
+            with st.container(border=True, height="stretch"):
                 st.markdown(f"**{sample['title']}**")
                 st.caption(f"{sample['says']}. {sample['source']}")
                 st.button("Try it", key=f"sample:{name}", on_click=take_sample, args=(name,), help=f"{sample['title']}: {sample['says']}")
@@ -115,6 +115,7 @@ if "report" not in HELD:
 report = HELD.report
 banner(report.verdict, report.sentence)
 figures(report.ledger, report.capacity_bytes, report.capacity_why)
+printed(report.evidence.failure, report.ledger)
 question(report, stated)
 if report.verdict not in ("unreadable", "not-memory") and report.ledger is not None and report.ledger.peak().bytes:
     st.subheader("Who holds the memory, and when")

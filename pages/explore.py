@@ -6,20 +6,19 @@ from advisor import cards
 from advisor.architecture.presets import names
 from advisor.arithmetic import CannotEstimate, estimate
 from advisor.evidence import Evidence, Fact
-from advisor.frontier import on_cards
 from advisor.job import JobError, read_job
 from advisor.run import resolve
 from advisor.share import link, open_link, parameters
 from advisor.stating import StatingError, put, validated
-from advisor.units import show
 from advisor.verdict import judge
 from advisor.views.address import arrived, write
 from advisor.views.batch_map import show_map
+from advisor.views.card_table import show_cards
 from advisor.views.field_widget import ask
 from advisor.views.ledger_chart import show_ledger
 from advisor.views.parts import open_part
 from advisor.views.verdict import banner, figures
-from advisor.views.words import plain, table
+from advisor.views.words import plain
 
 HELD = st.session_state  # explored: the job as set; refused: why a change was not taken
 FIRST = {
@@ -50,6 +49,16 @@ def moved(path: str, key: str) -> None:
         take(path, HELD[key])
 
 
+def go_to(cell: tuple[int, int] | None) -> None:
+    """A cell of the map was clicked: the run goes there. The chart keeps its selection, so each click is taken once."""
+    if cell is None or cell == HELD.get("explore-cell"):
+        return
+    HELD["explore-cell"] = cell
+    take("batch.micro_batch", cell[0])
+    take("batch.seq_len", cell[1])
+    st.rerun()
+
+
 if here := arrived("explore"):
     opened = open_link(here)
     HELD.explored, HELD.explored_lost = opened.job, opened.dropped
@@ -64,6 +73,16 @@ if refused := HELD.pop("refused", None):
     st.warning(plain(refused), icon=":material/info:")
 for text in HELD.get("explored_lost", ()):
     st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
+
+try:
+    ledger = estimate(run)
+except CannotEstimate as error:
+    ledger = None
+    banner("incomplete", str(error))
+else:
+    banner(*judge(run, ledger))
+usable = run.usable
+figures(ledger, usable[0] if usable else None, usable[1] if usable else None)
 
 controls, result = st.columns([1, 3], gap="large")
 with controls:
@@ -98,42 +117,18 @@ with controls:
                 field(path)
 
 with result:
-    try:
-        ledger = estimate(run)
-    except CannotEstimate as error:
-        banner("incomplete", str(error))
-        st.stop()
-    banner(*judge(run, ledger))
-    usable = run.usable
-    figures(ledger, usable[0] if usable else None, usable[1] if usable else None)
-    phases, fitting, holding = st.tabs(["By phase", "Batch × sequence", "Which cards"], on_change="rerun", key="explore-view")
-    if phases.open:
-        with phases:
-            open_part(ledger, show_ledger(ledger, usable[0] if usable else None, "explore-ledger"), "explore-part")
-    if fitting.open:
-        with fitting:
-            chosen = show_map(run)
-            if chosen and chosen != (run.job.batch.micro_batch, run.job.batch.seq_len) and chosen != HELD.get("explore-cell"):
-                HELD["explore-cell"] = chosen
-                take("batch.micro_batch", chosen[0])
-                take("batch.seq_len", chosen[1])
-                st.rerun()
-    if holding.open:
-        with holding:
-            found = on_cards(run)
-            words = {
-                "fits": ":material/check_circle: fits",
-                "tight": ":material/warning: tight",
-                "ooms": ":material/error: does not fit",
-                "incomplete": "not known",
-            }
-            rows = [(plain(c.card.name), words[c.verdict], show(c.used_bytes), show(c.usable_bytes)) for c in found]
-            smallest = next((c for c in found if c.verdict == "fits"), None)
-            st.markdown(
-                f"The smallest card that holds it is **{plain(smallest.card.name)}**." if smallest else "No single card of the library holds it like this."
-            )
-            st.markdown(table(("Card", "Verdict", "Needs", "Usable"), rows, right=(2, 3)))
     if run.missing:
         st.caption(f"Not known, and it decides: {plain(', '.join(run.missing))}")
+    if ledger is not None:
+        phases, fitting, holding = st.tabs(["By phase", "Batch × sequence", "Which cards"], on_change="rerun", key="explore-view")
+        if phases.open:
+            with phases:
+                open_part(ledger, show_ledger(ledger, usable[0] if usable else None, "explore-ledger"), "explore-part")
+        if fitting.open:
+            with fitting:
+                go_to(show_map(run))
+        if holding.open:
+            with holding:
+                show_cards(run)
 
 write("explore", parameters(job, Evidence()) if link(job, Evidence()).fits else {})

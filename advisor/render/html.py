@@ -71,7 +71,7 @@ def _plan(report: Report) -> Iterator[str]:
     for step in plan.steps:
         facts = [f"{show(step.before_bytes)} → {show(step.after_bytes)}"] if step.before_bytes is not None and step.after_bytes is not None else []
         facts += [cost(step.step_time_ratio)] if step.step_time_ratio is not None else []
-        facts += ["same results up to rounding" if step.exact else "results change slightly"]
+        facts += ["same results up to rounding" if step.exact else "results change slightly"] if step.estimated else ["no estimate"]
         facts += ["what is learned may change"] if step.alters_learning else []
         yield f"<li><b>{escape(step.title)}</b><br><small>{escape('; '.join(facts))}</small><p>{escape(step.why)}</p>"
         for framework, lines in step.settings.items():

@@ -84,7 +84,8 @@ def _step(number: int, step: Step) -> str:
         facts.append("no estimate")
     if step.step_time_ratio is not None:
         facts.append(cost(step.step_time_ratio))
-    facts.append("same results up to rounding" if step.exact else "results change slightly")
+    if step.estimated:
+        facts.append("same results up to rounding" if step.exact else "results change slightly")
     if step.alters_learning:
         facts.append("what is learned may change")
     lines = [f"{number}. **{escape(step.title)}** (`{step.technique}`): {'; '.join(facts)}"]

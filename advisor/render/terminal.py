@@ -91,7 +91,9 @@ def _peak(paper: Paper, ledger: Ledger, usable: int | None, why: str | None, pha
         return
     outside = {part: ledger.outside(part) for part in ("allocator", "context")}
     used = peak.bytes + sum(outside.values())
-    paper.heading(f"{'Peak' if phase is None else 'Largest moment'} {words.moment(peak.phase)}: {show(used)} ({ledger.kind})")
+    name = "Peak" if phase is None else "Largest moment"
+    inside = f", {show(peak.bytes)} of it allocated by PyTorch" if used != peak.bytes else ""
+    paper.heading(f"{name} {words.moment(peak.phase)}: {show(used)} on the card{inside} ({ledger.kind})")
     if usable is not None:
         paper.gauge(used, usable)
         left = usable - used
@@ -122,10 +124,11 @@ def _step(paper: Paper, number: str, step: Step) -> None:
     if step.estimated and step.before_bytes is not None and step.after_bytes is not None:
         facts.append(f"{show(step.before_bytes)} to {show(step.after_bytes)}")
     elif not step.estimated:
-        facts.append("no estimate: an action outside the model")
+        facts.append("no estimate")
     if step.step_time_ratio is not None:
         facts.append(cost(step.step_time_ratio))
-    facts.append("same results up to rounding" if step.exact else "results change slightly")
+    if step.estimated:
+        facts.append("same results up to rounding" if step.exact else "results change slightly")
     if step.alters_learning:
         facts.append("what is learned may change")
     if step.fits_after:

@@ -111,10 +111,12 @@ def _price(step: Step) -> str:
     facts = []
     if step.before_bytes is not None and step.after_bytes is not None:
         saved = step.before_bytes - step.after_bytes
-        facts.append(f"{show(step.before_bytes)} → **{show(step.after_bytes)}** ({'saves' if saved >= 0 else 'adds'} {show(abs(saved))})")
+        change = f"saves {show(saved)}" if saved > 0 else f"adds {show(-saved)}" if saved < 0 else "the estimate does not change"
+        facts.append(f"{show(step.before_bytes)} → **{show(step.after_bytes)}** allocated ({change})")
     if step.step_time_ratio is not None:
         facts.append(cost(step.step_time_ratio))
-    facts.append("same results up to rounding" if step.exact else "results change slightly")
+    if step.estimated:
+        facts.append("same results up to rounding" if step.exact else "results change slightly")
     if step.alters_learning:
         facts.append("what is learned may change")
     if step.fits_after:
@@ -134,14 +136,15 @@ def _sum(report: Report, ticked: Sequence[str]) -> None:
     together = apply_together(report.run, ticked)
     if together is None:
         return
-    before, after = report.ledger.totals()["device_used"].expected, together.ledger.totals()["device_used"]
+    before, after, used = report.ledger.peak().bytes, together.ledger.peak().bytes, together.ledger.totals()["device_used"]
     usable = together.run.usable[0] if together.run.usable else report.capacity_bytes
     with st.container(border=True):
-        said = f"With {len(ticked)} ticked: {show(before)} → **{show(after.expected)}**" if ticked else f"Nothing ticked: **{show(before)}**"
+        said = f"**With {len(ticked)} ticked:** {show(before)} → **{show(after)}** allocated" if ticked else f"**Nothing ticked:** {show(before)} allocated"
+        said += f"; with PyTorch's cache and the CUDA context the card shows {show(used.expected)}"
         if usable is not None:
-            room = usable - after.expected
-            fit = "fits" if after.high <= usable else "expected to fit, without margin" if room >= 0 else "does not fit"
-            icon = ":material/check_circle:" if after.high <= usable else ":material/warning:" if room >= 0 else ":material/error:"
+            room = usable - used.expected
+            fit = "fits" if used.high <= usable else "expected to fit, without margin" if room >= 0 else "does not fit"
+            icon = ":material/check_circle:" if used.high <= usable else ":material/warning:" if room >= 0 else ":material/error:"
             said += f" of {show(usable)} usable. {icon} {fit.capitalize()}, {show(abs(room))} {'left' if room >= 0 else 'over'}"
         if ticked and together.step_time_ratio is not None:
             said += f"; {cost(together.step_time_ratio)}"

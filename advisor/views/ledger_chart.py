@@ -48,7 +48,7 @@ def specification(ledger: Ledger, usable: int | None) -> dict[str, Any]:
                 "field": "part",
                 "type": "nominal",
                 "scale": {"domain": [words.part(p) for p in present], "range": [words.colour(p) for p in present]},
-                "legend": {"orient": "bottom", "title": None, "columns": 3, "labelLimit": 140},
+                "legend": {"orient": "bottom", "title": None, "columns": 2, "labelLimit": 150},
             },
             "order": {"field": "order", "type": "quantitative"},
             "opacity": {"condition": {"param": "part", "value": 1}, "value": 0.35},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from advisor.evidence import Failure
 from advisor.ledger import Ledger
 from advisor.render import words
 from advisor.units import show
@@ -23,6 +24,27 @@ def banner(verdict: str, sentence: str) -> None:
     """The verdict: a word, an icon and a sentence, so that colour is not needed."""
     box, icon = _BOXES.get(verdict, _BOXES["incomplete"])
     box(plain(sentence), title=words.VERDICTS.get(verdict, verdict), icon=icon)
+
+
+def printed(failure: Failure | None, ledger: Ledger | None) -> None:
+    """What the error itself says, as quoted, and how much of it the estimate explains: the two are never mixed in one figure."""
+    if failure is None or failure.allocated_bytes is None:
+        return
+    asked = failure.requested_bytes
+    needed = failure.allocated_bytes + (asked or 0)
+    more = f" and asked for {show(asked)} more" if asked else ""
+    of = f" of {show(failure.capacity_bytes)}" if failure.capacity_bytes is not None else ""
+    said = f"**Quoted from the error:** PyTorch had allocated {show(failure.allocated_bytes)}{of}{more}."
+    if ledger is not None and ledger.peak().bytes:
+        explained = ledger.peak().bytes
+        gap = needed - explained
+        if abs(gap) <= 0.1 * needed:
+            said += f" The estimate explains it: {show(explained)} allocated at the peak."
+        elif gap > 0:
+            said += f" The estimate explains {show(explained)} of these {show(needed)}; {show(gap)} are not explained by what is known so far."
+        else:
+            said += f" The estimate's peak is {show(explained)} allocated, {show(-gap)} more: it would have needed more still, or holds less than was assumed."
+    st.markdown(said)
 
 
 def figures(ledger: Ledger | None, usable: int | None, why: str | None) -> None:

@@ -1,0 +1,29 @@
+"""The run on every card of the library: which hold it, with the figures."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from advisor.frontier import on_cards
+from advisor.run import Run
+from advisor.units import show
+from advisor.views.words import plain, table
+
+_WORDS = {
+    "fits": ":material/check_circle: fits",
+    "tight": ":material/warning: tight",
+    "ooms": ":material/error: does not fit",
+    "incomplete": ":material/help: not known",
+}
+
+
+def show_cards(run: Run) -> None:
+    """The smallest card that holds the run, and the table of all."""
+    found = on_cards(run)
+    smallest = next((c for c in found if c.verdict == "fits"), None)
+    if smallest is not None:
+        st.markdown(f"The smallest card that holds it is **{plain(smallest.card.name)}**.")
+    else:
+        st.markdown("No card of the library holds it like this.")
+    rows = [(plain(c.card.name), _WORDS[c.verdict], show(c.used_bytes), show(c.usable_bytes)) for c in found]
+    st.markdown(table(("Card", "Verdict", "Needs", "Usable"), rows, right=(2, 3)))
