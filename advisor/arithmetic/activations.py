@@ -36,6 +36,12 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         return
     for c, layers in counted:
         yield from _saved(ctx, c, layers)
+        if c.lasting[0] and ctx.source == "litgpt":
+            each = _bytes(ctx, c.lasting)
+            yield Holding(
+                "activations", "inputs of 4-bit layers from the step before", layers * each, frozenset({at.FORWARD, at.LOSS_FORWARD}), "layers x bytes a block",
+                {"layers": layers, "bytes a block": each}, "bitsandbytes < 0.43.2 MatMul4Bit keeps its input; litgpt's loop names the old loss",
+            )  # fmt: skip
     last = max((c for c, _ in counted), key=lambda c: _heaviest(ctx, c))
     for c, layers in counted:
         others = layers - 1 if c is last else layers

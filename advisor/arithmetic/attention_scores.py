@@ -46,7 +46,12 @@ def sdpa(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     Flash takes 16-bit inputs without a mask, equal head sizes up to 256, from compute capability 8.0; the memory-efficient kernel takes
     fp32 and masks, and bf16 from 8.0 only. Hugging Face drops an all-ones mask, so only padded batches bring one.
     """
-    masked = ctx.job.batch.packed is False and ctx.micro_batch > 1 and ctx.job.activations.sequence_packing != "padding-free"
+    masked = (
+        ctx.source in ("huggingface", "remote-code")
+        and ctx.job.batch.packed is False
+        and ctx.micro_batch > 1
+        and ctx.job.activations.sequence_packing != "padding-free"
+    )
     sixteen = ctx.compute == 2 and (ctx.weight == 2 or ctx.autocast or ctx.job.precision.mixed in ("fsdp", "deepspeed", "megatron"))
     old = ctx.sm is not None and ctx.sm < 80
     if ctx.arch.softcap_attention is not None and ctx.source == "huggingface":

@@ -75,18 +75,25 @@ def chunked(ctx: Context, vocab: int) -> Iterator[Holding]:
             source,
         )
         return
-    chunk = min(LITGPT_CHUNK, tokens)
-    source = "litgpt finetune: lm_head_chunk_size 128, utils.chunked_cross_entropy"
-    held = frozenset({at.FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST, at.BACKWARD_ROOT, at.STEP}) & ctx.moments
-    yield Holding("logits", "log-softmax of all chunks", entries * e, FORWARD | BACKWARD, "tokens x vocabulary x bytes", {**values, "bytes": e}, source)
+    yield from _litgpt(ctx, values, entries)
+
+
+def _litgpt(ctx: Context, values: dict[str, int], entries: int) -> Iterator[Holding]:
+    """litgpt: Fabric casts the module's outputs to fp32, so logits and log-softmax are 4 bytes each whatever the precision.
+
+    The gradients of all chunks exist before the head's backward begins (autograd runs the later nodes first), each in the place of its
+    log-softmax. The loop's ``logits`` stay named until the next forward pass has returned, so the old ones are there when the new ones are cast.
+    """
+    source = "lightning fabric precision.convert_output; litgpt finetune: lm_head_chunk_size 128, utils.chunked_cross_entropy"
+    formula = "tokens x vocabulary x bytes"
+    held = frozenset(ctx.moments & (at.TRAINING - {at.LOSS_FORWARD}))
+    fp32 = {**values, "bytes": 4}
+    yield Holding("logits", "logits as fp32, named until the next forward pass returns", entries * 4, held, formula, fp32, source, dtype="fp32")
+    cast = {**values, "bytes": 8 + ctx.weight, "sum": "old logits 4 + new logits in their dtype + their fp32 copy 4"}
+    yield Holding("logits", "logits of this and of the last step", entries * (8 + ctx.weight), frozenset({at.LOSS_FORWARD}), formula, cast, source)
+    yield Holding("logits", "log-softmax of all chunks, then their gradients", entries * 4, BACKWARD, formula, fp32, source, dtype="fp32")
+    chunk = min(LITGPT_CHUNK, ctx.tokens)
+    one = {"chunk": chunk, "vocabulary": values["vocabulary"], "bytes": 4}
     yield Holding(
-        "logits",
-        "logits, named until the next forward pass returns",
-        entries * e,
-        held | FORWARD,
-        "tokens x vocabulary x bytes",
-        {**values, "bytes": e},
-        source,
+        "logits", "gradient of one chunk's log-softmax", chunk * values["vocabulary"] * 4, BACKWARD, "chunk x vocabulary x bytes", one, source, dtype="fp32"
     )
-    one = {"chunk": chunk, "vocabulary": vocab, "bytes": 2 * e}
-    yield Holding("logits", "gradients of one chunk", chunk * vocab * 2 * e, BACKWARD, "chunk x vocabulary x bytes", one, source)

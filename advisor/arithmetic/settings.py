@@ -10,10 +10,16 @@ from advisor.arithmetic import traits
 from advisor.arithmetic.attention_scores import kernel_of
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.context import Context
+from advisor.arithmetic.dtypes import bytes_of
 from advisor.arithmetic.parameters import ADAPTED, ATTENTION_QV
 
-ATTENTION_ROLES = frozenset({"attention"})
-FREEZES_BASE = ADAPTED
+LITGPT_DROPOUT = 0.05
+ALIASES = {  # one module under the names that other modelling code gives it
+    "q_proj": ("query_key_value", "qkv_proj", "c_attn", "Wqkv"), "k_proj": ("query_key_value", "qkv_proj", "c_attn", "Wqkv"),
+    "v_proj": ("query_key_value", "qkv_proj", "c_attn", "Wqkv"), "o_proj": ("dense", "c_proj", "out_proj"),
+    "up_proj": ("fc1", "c_fc", "dense_h_to_4h", "gate_up_proj"), "gate_proj": ("gate_up_proj",), "down_proj": ("fc2", "dense_4h_to_h"),
+    "output_proj": ("o_proj",), "w1": ("gate_proj",), "w2": ("down_proj",), "w3": ("up_proj",),
+}  # fmt: skip
 QUANTISED = frozenset({"nf4", "fp4", "int8", "gptq-int4", "awq-int4", "mxfp4", "fp8"})
 KBIT = frozenset({"nf4", "fp4", "int8"})
 
@@ -23,6 +29,8 @@ def of(ctx: Context, block: Block) -> Setting:
     method, family = ctx.job.method, traits.of(ctx.arch.model_type)
     adapted = ctx.method in ADAPTED
     kernel, masked = kernel_of(ctx, block)
+    if ctx.source == "litgpt":
+        return _litgpt(ctx, block, adapted)
     kbit = adapted and ctx.base in KBIT and method.kbit_preparation is True
     norm = 4 if kbit else ctx.weight
     return Setting(
@@ -30,6 +38,7 @@ def of(ctx: Context, block: Block) -> Setting:
         autocast=ctx.autocast and ctx.compute < 4,
         trained=not adapted,
         base=ctx.base if adapted and ctx.base in QUANTISED else "none",
+        keeps_input=keeps_input(ctx),
         adapted=targets(block, method.targets) if adapted else frozenset(), rank=method.rank or 8, adapter=ctx.adapter,
         dropout=method.dropout or 0.0, dora=ctx.method == "dora",
         kernel=kernel, masked=masked, attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout,
@@ -38,6 +47,29 @@ def of(ctx: Context, block: Block) -> Setting:
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=ctx.arch.softcap_attention is not None,
         compiled=ctx.compiled, experts=experts_of(ctx),
     )  # fmt: skip
+
+
+def _litgpt(ctx: Context, block: Block, adapted: bool) -> Setting:
+    """litgpt's own modules in one dtype (bf16-true), adapters included; its LoRA drops out 5 % unless told otherwise (finetune/lora.py)."""
+    method = ctx.job.method
+    kernel, _ = kernel_of(ctx, block)
+    return Setting(
+        stream=ctx.weight, weight=ctx.weight, norm=ctx.weight, compute=ctx.compute, trained=not adapted,
+        base=ctx.base if adapted and ctx.base in QUANTISED else "none", keeps_input=keeps_input(ctx),
+        adapted=targets(block, method.targets) if adapted else frozenset(), rank=method.rank or 8,
+        adapter=bytes_of(method.adapter_dtype, ctx.weight), norm_kind="layer" if ctx.arch.norm == "layernorm" else "rms-wide",
+        dropout=LITGPT_DROPOUT if method.dropout is None else method.dropout, kernel=kernel, source="litgpt",
+        activation=ctx.arch.activation if ctx.arch.activation != "gelu_new" else "gelu", softcap=ctx.arch.softcap_attention is not None,
+        compiled=ctx.compiled,
+    )  # fmt: skip
+
+
+def keeps_input(ctx: Context) -> bool:
+    """bitsandbytes kept a 4-bit layer's input until 0.43.2 (MatMul4Bit, pull request 1270); litgpt required 0.42 until the end of 2024."""
+    if ctx.base not in ("nf4", "fp4"):
+        return False
+    version = ctx.version("bitsandbytes")
+    return ctx.source == "litgpt" if version is None else version < (0, 43, 2)
 
 
 def experts_of(ctx: Context) -> Literal["loop", "grouped", "megatron"]:
@@ -70,4 +102,5 @@ def targets(block: Block, wanted: str | tuple[str, ...] | None) -> frozenset[str
         return frozenset(t.name for t in linears if t.role == "attention")
     if wanted == "qv":
         return frozenset(t.name for t in linears if t.role == "attention" and t.name in ATTENTION_QV)
-    return frozenset(t.name for t in linears if any(t.name == w or w.endswith("." + t.name) or t.name.endswith("." + w) for w in wanted))
+    names = {other for w in wanted for other in (w.rpartition(".")[2], *ALIASES.get(w.rpartition(".")[2], ()))}
+    return frozenset(t.name for t in linears if t.name in names)

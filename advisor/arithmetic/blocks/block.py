@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from advisor.architecture import Block
 from advisor.arithmetic.blocks.attention import attention
+from advisor.arithmetic.blocks.litgpt import litgpt
 from advisor.arithmetic.blocks.mlp import mlp
 from advisor.arithmetic.blocks.moe import moe
 from advisor.arithmetic.blocks.operations import norm, residual
@@ -18,7 +19,8 @@ def count(block: Block, hidden: int, setting: Setting) -> Counted:
     """What autograd keeps of one block, and what its forward and backward pass need beside."""
     tape = Tape()
     x = tape.enter("residual stream", hidden, setting.stream, grad=setting.input_grad)
-    return tape.count(dense(tape, setting, block, x, hidden))
+    describe = litgpt if setting.source == "litgpt" and block.experts is None and block.latent is None else dense
+    return tape.count(describe(tape, setting, block, x, hidden))
 
 
 def dense(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:

@@ -135,7 +135,9 @@ def _dense(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float)
 def _quantised(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float) -> Value:
     narrow = cast(tape, x, s.compute, f"{name} input as bf16")
     whole: Size = (0.0, 0.0, 0.0, size * s.compute)
-    y = tape.run(name, (narrow,), out, s.compute, forward=whole, backward=whole, label=f"{name} output")
+    y = tape.run(
+        name, (narrow,), out, s.compute, saves=(narrow,) if s.keeps_input else (), lasting=s.keeps_input, forward=whole, backward=whole, label=f"{name} output"
+    )
     return cast(tape, y, x.element, f"{name} output")
 
 

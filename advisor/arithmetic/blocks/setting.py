@@ -22,6 +22,7 @@ class Setting:
     base: str = "none"  # layout of the frozen linear weights
     adapted: frozenset[str] = frozenset()  # leaf names of linears with an adapter
     rank: int = 0
+    keeps_input: bool = False  # bitsandbytes before 0.43.2: a 4-bit layer keeps its input
     adapter: int = 4  # adapter weights
     dropout: float = 0.0
     dora: bool = False

@@ -66,6 +66,7 @@ class Operation:
     forward: Size  # temporaries while it runs
     backward: Size  # temporaries while its backward runs, inputs' gradients apart
     weights: float  # elements of trained weights whose gradient is born here
+    lasting: bool = False  # what it saves stays until its node is gone, not only until it has run
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,7 @@ class Counted:
     input: Size  # the block's input: what checkpointing keeps
     output: Size
     weights: float  # trained elements of the block
+    lasting: Size  # saved as attributes of custom functions: there until the graph itself is gone
     entry_saved: bool  # the block's input is among ``saved``, last
 
 
@@ -140,6 +142,7 @@ class Tape:
         backward: Size = NOTHING,
         weights: float = 0.0,
         pairs: bool = False,
+        lasting: bool = False,
         label: str | None = None,
     ) -> Value:
         """Record an operation and return its output.
@@ -158,7 +161,7 @@ class Tape:
             if saves_output:
                 kept.append(out)
         self.operations.append(
-            Operation(name, tuple(inputs), out, tuple(kept), (shares or view) and not joins, forward, backward if grad else NOTHING, weights)
+            Operation(name, tuple(inputs), out, tuple(kept), (shares or view) and not joins, forward, backward if grad else NOTHING, weights, lasting)
         )
         return out
 

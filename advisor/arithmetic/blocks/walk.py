@@ -37,8 +37,16 @@ def walk(tape: Tape, output: Value) -> Counted:
         input=entry.size,
         output=output.size,
         weights=sum(op.weights for op in tape.operations),
+        lasting=_lasting(tape.operations),
         entry_saved=entry_saved,
     )
+
+
+def _lasting(operations: list[Operation]) -> Size:
+    total = NOTHING
+    for v in {x.storage for op in operations if op.lasting for x in op.saves}:
+        total = plus(total, v.size)
+    return total
 
 
 def _forward(operations: list[Operation], entry: Value, output: Value, holders: frozenset[Value], total: Size, *, keeping: bool = True) -> list[Size]:
