@@ -1,0 +1,219 @@
+"""Keys that were seen → facts of a job, through the tables of a stack."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from advisor.evidence import Fact, NotUnderstood
+from advisor.frameworks.codecs import CODECS, SILENT
+from advisor.frameworks.derive import DERIVATIONS
+from advisor.frameworks.key import Key, Unread
+from advisor.frameworks.table import ANY, Case, Entry, Table, canonical, common_harmless
+
+_NOT_LITERAL = "its value is no literal here; say what it is"
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Facts, one a field; the keys that no entry took; and the keys that were taken."""
+
+    facts: tuple[Fact, ...]
+    not_understood: tuple[NotUnderstood, ...]
+    taken: frozenset[int]  # positions of the keys that an entry understood
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    fact: Fact
+    weak: bool
+    order: int
+
+
+def decode(keys: Sequence[Key], tables: Sequence[Table], name: str, *, last_wins: bool = False) -> Decoded:
+    """Facts of the keys of one text.
+
+    A key belongs to the first table of the stack that has an entry for it. For a field that several keys name, what is written
+    plainly wins over comments and names, then the entry that stands first in its table, then the first key (the last one on a command line).
+    """
+    found: dict[str, _Found] = {}
+    refused: list[NotUnderstood] = []
+    taken: set[int] = set()
+    joint: set[tuple[str, str, int]] = set()  # a group of keys is understood once
+    for position, key in enumerate(keys):
+        claimed = _claim(key, tables)
+        if claimed is None:
+            continue
+        table, entries = claimed
+        for entry in entries:
+            number = table.entries.index(entry)
+            if entry.field is not None:
+                _plain(key, entry, number, name, found, refused, taken, position, last_wins)
+            elif (mark := (table.name, key.scope, number)) not in joint:
+                joint.add(mark)
+                _joint(key, keys, entry, number, name, found, refused, taken, last_wins)
+    ordered = sorted(found.values(), key=lambda f: f.fact.field)
+    return Decoded(tuple(f.fact for f in ordered), (*refused, *_rest(keys, tables, name, taken)), frozenset(taken))
+
+
+def _claim(key: Key, tables: Sequence[Table]) -> tuple[Table, tuple[Entry, ...]] | None:
+    inherited: set[str] = set()  # tables whose arguments the call takes too, because its class is derived from theirs
+    for table in tables:
+        if key.scope in table.scopes and table.inherits:
+            inherited.add(table.inherits)
+        scope = table.scopes[0] if table.name in inherited and table.scopes else key.scope
+        if entries := table.entries_for(key.path, scope):
+            return table, entries
+    if key.scope and not any(key.scope in _scopes(t) for t in tables):
+        for table in (t for t in tables if t.name != "launch"):  # a call that no table knows (a subclass, a dict): its keys mean what they usually mean
+            if entries := table.entries_for(key.path):
+                return table, entries
+    return None
+
+
+def _scopes(table: Table) -> frozenset[str]:
+    return frozenset(table.scopes) | frozenset(s for e in table.entries for s in e.scopes)
+
+
+def _plain(
+    key: Key, entry: Entry, number: int, name: str, found: dict[str, _Found], refused: list[NotUnderstood], taken: set[int], position: int, last_wins: bool
+) -> None:
+    assert entry.field is not None
+    taken.add(position)
+    if isinstance(key.value, Unread):
+        refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {key.value}", _NOT_LITERAL))
+        return
+    if (key.value is None or (isinstance(key.value, str) and key.value.strip().lower() in ("auto", "none", "null", ""))) and entry.codec != "dtype":
+        return
+    codec = CODECS[entry.codec or "count"]
+    try:
+        value = codec.read(key.value) if key.value is not None else SILENT
+    except (ValueError, TypeError, OverflowError) as error:
+        refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", f"{entry.field} was expected: {error}"))
+        return
+    if value is not SILENT:
+        _put(found, _fact(entry.field, value, key, name), key.weak or entry.weak, number, last_wins)
+
+
+def _joint(
+    key: Key,
+    keys: Sequence[Key],
+    entry: Entry,
+    number: int,
+    name: str,
+    found: dict[str, _Found],
+    refused: list[NotUnderstood],
+    taken: set[int],
+    last_wins: bool,
+) -> None:
+    seen = _gather(key, keys, entry, last_wins)
+    taken.update(position for position, _ in seen.values())
+    raw = {k: v.value for k, (_, v) in seen.items()}
+    deciding = key
+    weak, why = entry.weak, None
+    guessed: tuple[str, ...] = ()
+    if entry.derive is not None:
+        fields, why = _derived(entry.derive, raw, key, name, refused)
+        guessed = DERIVATIONS[entry.derive].inferred_fields
+    else:
+        case = next((c for c in entry.all_cases if _matches(c, raw)), None)
+        if case is None:
+            _refuse(key, entry, raw, name, refused)
+            return
+        deciding = next((seen[k][1] for k, v in case.when.items() if v is not None and k in seen), key)
+        fields, weak = case.fields, weak or case.weak
+    for field, value in fields.items():
+        _put(found, _fact(field, value, deciding, name, why if not guessed or field in guessed else None), deciding.weak or weak, number, last_wins)
+
+
+def _gather(key: Key, keys: Sequence[Key], entry: Entry, last_wins: bool) -> dict[str, tuple[int, Key]]:
+    """The entry's keys as they were seen, by the entry's own spelling: those of the same call first, then of the whole text."""
+    own = {canonical(k): (entry.key if k in entry.also and entry.key else k) for k in entry.all_keys}
+    seen: dict[str, tuple[int, Key]] = {}
+    for position, other in enumerate(keys):
+        name = own.get(canonical(other.path))
+        if name is None or (other.scope != key.scope and not entry.keys):
+            continue
+        old = seen.get(name)
+        if old is None or (other.scope == key.scope and (last_wins or old[1].scope != key.scope)):
+            seen[name] = (position, other)
+    return seen
+
+
+def _derived(derive: str, raw: Mapping[str, Any], key: Key, name: str, refused: list[NotUnderstood]) -> tuple[Mapping[str, Any], str | None]:
+    derivation = DERIVATIONS[derive]
+    unread = next((v for v in raw.values() if isinstance(v, Unread)), None)
+    if unread is not None:
+        refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {unread}", _NOT_LITERAL))
+        raw = {k: v for k, v in raw.items() if not isinstance(v, Unread)}
+    if not raw:
+        return {}, None
+    try:
+        return derivation.read(raw), derivation.inferred
+    except (ValueError, TypeError, OverflowError) as error:
+        refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", str(error)))
+        return {}, None
+
+
+def _refuse(key: Key, entry: Entry, raw: Mapping[str, Any], name: str, refused: list[NotUnderstood]) -> None:
+    value = raw.get(entry.key or key.path, key.value)
+    if isinstance(value, Unread):
+        refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {value}", _NOT_LITERAL))
+    elif entry.values and value is not None and _word(value) not in ("auto", "none", "null", ""):
+        refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(value)}", f"known here are {', '.join(map(str, entry.values))}"))
+
+
+def _matches(case: Case, seen: Mapping[str, Any]) -> bool:
+    for key, wanted in case.when.items():
+        value = seen.get(key)
+        if isinstance(value, Unread):
+            return bool(wanted == ANY)
+        if wanted is None:
+            if value is not None and _word(value) not in ("none", "null", "", "false"):
+                return False
+        elif wanted == ANY:
+            if value is None:
+                return False
+        elif isinstance(wanted, str) and wanted.startswith("~"):
+            if value is None or wanted[1:].lower() not in _word(value):
+                return False
+        elif value is None or _word(value) != _word(wanted):
+            return False
+    return True
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, float) and value == int(value):
+        value = int(value)
+    word = str(value).strip().lower()
+    return {"yes": "true", "no": "false", "on": "true", "off": "false"}.get(word, word).removeprefix("torch.")
+
+
+def _put(found: dict[str, _Found], fact: Fact, weak: bool, order: int, last_wins: bool) -> None:
+    old = found.get(fact.field)
+    new = _Found(fact, weak, order)
+    if old is None or (old.weak and not weak) or (old.weak == weak and (order < old.order or (order == old.order and last_wins))):
+        found[fact.field] = new
+
+
+def _fact(field: str, value: Any, key: Key, name: str, why: str | None = None) -> Fact:
+    frozen = tuple(value) if isinstance(value, list) else value
+    return Fact(field, frozen, "inferred" if why else "read", where=f"{name}:{key.line}", why=why, text=key.text)
+
+
+def _rest(keys: Sequence[Key], tables: Sequence[Table], name: str, taken: set[int]) -> Iterable[NotUnderstood]:
+    harmless = common_harmless()
+    for position, key in enumerate(keys):
+        if position in taken or key.weak:
+            continue
+        why = next((t.unmapped[key.path] for t in tables if key.path in t.unmapped), None)
+        if why is not None:
+            yield NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", why)
+        elif not harmless.match(key.path) and not harmless.match(key.path.rsplit(".", 1)[-1]) and not any(t.is_harmless(key.path) for t in tables):
+            yield NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", "no table knows this key; it was not counted")
+
+
+def _short(value: Any) -> str:
+    text = str(value).replace("\n", " ")
+    return text if len(text) <= 60 else text[:57] + "..."

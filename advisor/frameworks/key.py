@@ -1,0 +1,33 @@
+"""A key that was seen in a text, before anything is known of its framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Plain = None | bool | int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """``path`` is dotted (``zero_optimization.stage``), ``scope`` the Python call or command that it stands in (empty: a file's own keys).
+
+    ``weak``: from a comment, a bare assignment or a name, so that anything firmer wins.
+    """
+
+    path: str
+    value: Any
+    line: int
+    text: str
+    scope: str = ""
+    weak: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A value that is no literal: an expression, a variable, an interpolation that leads nowhere."""
+
+    source: str
+
+    def __str__(self) -> str:
+        return self.source

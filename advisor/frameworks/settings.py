@@ -1,0 +1,119 @@
+"""The lines to change in a framework's own files, from the difference of two jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from advisor.frameworks.codecs import CODECS
+from advisor.frameworks.derive import DERIVATIONS, RANK_KEY
+from advisor.frameworks.syntax import render
+from advisor.frameworks.table import ANY, Case, Entry, Table, of_framework, stack
+from advisor.job import Job, Section
+
+_FALLBACK = "hf-trainer"  # whose lines are shown where no framework is named
+_EITHER = frozenset({"accelerate"})  # the same setting stands in accelerate's file or in the DeepSpeed or FSDP config that it names: both are shown
+_NEVER_WRITTEN = ("framework.versions", "framework.name", "hardware.")
+
+
+def settings(before: Job, after: Job, framework: str | None) -> dict[str, tuple[str, ...]]:
+    """Lines by layer, top first: ``{"trl": ("max_length=2048",), "deepspeed": ('{"zero_optimization": {"stage": 3}}',)}``.
+
+    ``framework`` is a job's ``framework.name`` or a table's name. Fields that no table of the stack can write have no line; the caller
+    tells them by comparing. Reading the lines back gives the same fields (a test holds that for every entry).
+    """
+    wanted = changed(before, after)
+    if not wanted:
+        return {}
+    name = (of_framework(framework) or framework) if framework else _FALLBACK
+    try:
+        tables = stack(name)
+    except Exception:
+        tables = stack(_FALLBACK)
+    return lines(wanted, after, tables)
+
+
+def lines(wanted: Mapping[str, Any], after: Job, tables: Sequence[Table]) -> dict[str, tuple[str, ...]]:
+    """Each field through the first table of the stack that can write it."""
+    open_fields = dict(wanted)
+    hidden = {name for table in tables for name in table.hides}
+    heirs = {table.inherits: table for table in reversed(tables) if table.inherits}
+    pairs: dict[str, list[tuple[Entry, str, Any]]] = {}
+    homes: dict[str, Table] = {}
+    for table in tables:
+        home = table
+        while home.name in heirs:
+            home = heirs[home.name]
+        if table.name in hidden or home.syntax == "none":
+            continue
+        for entry in table.entries:
+            if entry.read_only or entry.weak or not (entry.all_fields & open_fields.keys()):
+                continue
+            for key, raw, fields in written(entry, open_fields, after):
+                pairs.setdefault(home.name, []).append((entry, key, raw))
+                homes[home.name] = home
+                if table.name not in _EITHER:
+                    for field in fields:
+                        open_fields.pop(field, None)
+    return {name: tuple(render(homes[name], found)) for name, found in pairs.items()}
+
+
+def changed(before: Job, after: Job) -> dict[str, Any]:
+    """Fields whose value differs, with the value after. A value that is taken away is not among them."""
+    found: dict[str, Any] = {}
+    for section, content in after.__dict__.items():
+        old = getattr(before, section)
+        if content is None or content == old or section in ("version", "name"):
+            continue
+        if isinstance(content, Section):
+            for name, value in content.__dict__.items():
+                before_value = getattr(old, name, None)
+                if value is None or value == before_value:
+                    continue
+                if isinstance(value, Section):
+                    for inner, item in value.__dict__.items():
+                        if item is not None and item != getattr(before_value, inner, None):
+                            found[f"{section}.{name}.{inner}"] = item
+                else:
+                    found[f"{section}.{name}"] = value
+        else:
+            found[section] = content
+    return {field: value for field, value in found.items() if not field.startswith(_NEVER_WRITTEN)}
+
+
+def written(entry: Entry, wanted: Mapping[str, Any], after: Job) -> Iterable[tuple[str, Any, frozenset[str]]]:
+    """``(key, raw value, fields that it settles)`` for what the entry can write of ``wanted``."""
+    if entry.field is not None:
+        assert entry.key is not None
+        yield entry.key, CODECS[entry.codec or "count"].write(wanted[entry.field]), frozenset({entry.field})
+        return
+    if entry.derive is not None:
+        for key, raw in DERIVATIONS[entry.derive].write({f: v for f, v in wanted.items() if f in entry.all_fields}, after).items():
+            yield (entry.key or entry.keys[0]) if key == RANK_KEY else key, raw, entry.all_fields
+        return
+    best = _best_case(entry, wanted, after)
+    if best is None:
+        return
+    fields = frozenset(best.fields)
+    for key, raw in best.when.items():
+        if raw is not None and raw != ANY and not (isinstance(raw, str) and raw.startswith("~")):
+            yield key, raw, fields
+
+
+def _best_case(entry: Entry, wanted: Mapping[str, Any], after: Job) -> Case | None:
+    best, most = None, 0
+    for case in entry.all_cases:
+        if case.read_only or case.weak or ANY in case.when.values():
+            continue
+        touched = len(case.fields.keys() & wanted.keys())
+        if touched > most and all(_equal(after.get(field), value) for field, value in case.fields.items()):
+            best, most = case, touched
+    return best
+
+
+def _equal(value: Any, wanted: Any) -> bool:
+    if isinstance(value, tuple):
+        return list(value) == list(wanted or ())
+    if isinstance(value, Section):
+        return bool(value.model_dump(exclude_none=True) == wanted)
+    return bool(value == wanted)

@@ -1,0 +1,103 @@
+"""What people write beside their settings: ``# 8 x A100 80GB, full fine-tune, ZeRO-3``. Weak facts: anything firmer wins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from advisor import cards
+from advisor.evidence import Fact
+from advisor.frameworks.key import Key
+from advisor.reading.configs.from_shell import STARTERS, literal, parse
+
+_PAIR = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.\w+)*)\s?=\s?(\"[^\"]*\"|'[^']*'|[\w.\-/]+)")
+_NUMBERED = re.compile(r"\b(max_seq_length|max_length|seq_len|sequence length|batch size|micro batch|batch|seq)\s*(?:of|:|is)?\s+(\d{1,7})\b", re.IGNORECASE)
+_NAMES = {"sequence length": "seq_len", "seq": "seq_len", "batch size": "batch_size", "batch": "batch_size", "micro batch": "micro_batch_size"}
+_CARDS = re.compile(r"\b(\d{1,4})\s*(?:x|×|\*)\s*((?:NVIDIA |AMD )?(?:Tesla |GeForce )?[A-Z][\w\-]*(?: [\w\-]+){0,4})", re.IGNORECASE)
+_CARD = re.compile(
+    r"\b((?:NVIDIA |Tesla |GeForce |Quadro )*(?:RTX(?: PRO)? ?(?:A?\d{4})(?: ?Ti| SUPER| Ada)?(?: Ada)?(?: Generation)?|[AHVLTB]\d{1,3}(?:-(?:SXM\d?|PCIE|PCIe))?|"
+    r"GB?200|GH200|H20|A800|H800|L40S|MI\d{3}X?|TITAN \w+)(?:[- ]?\d{2,3} ?G(?:i?B)?)?)\b"
+)
+_GPUS = re.compile(r"\b(\d{1,4})\s*(?:gpus|cards)\b", re.IGNORECASE)
+_HUB = re.compile(r"(?<![\w/.\-])([A-Za-z0-9][\w\-]{1,60}/[A-Za-z][\w.\-]*\d[\w.\-]*|facebook/[\w\-]+|google/[\w\-]+)(?![\w/])")
+_VERSION = re.compile(
+    r"\b(torch|transformers|trl|peft|accelerate|deepspeed|vllm|bitsandbytes|axolotl|pytorch|flash-attn)\s*(?:==|>=|v|version)?\s*(\d+\.\d+(?:\.\d+)?)",
+    re.IGNORECASE,
+)
+
+_SHORT = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+
+_PHRASES: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], dict[str, Any]]]] = (
+    (re.compile(r"\bzero[- ]?(?:stage[- ]?)?([123])\b", re.IGNORECASE), lambda m: {"parallel.strategy": f"zero{m.group(1)}"}),
+    (re.compile(r"\bfsdp ?2\b", re.IGNORECASE), lambda _: {"parallel.strategy": "fsdp2"}),
+    (re.compile(r"\bfsdp\b(?! ?2)", re.IGNORECASE), lambda _: {"parallel.strategy": "fsdp1"}),
+    (re.compile(r"--multi_gpu\b|\bddp\b", re.IGNORECASE), lambda _: {"parallel.strategy": "ddp"}),
+    (re.compile(r"\bfull[- ](?:parameter |model )?(?:fine[- ]?tun\w*|ft)\b", re.IGNORECASE), lambda _: {"method.kind": "full"}),
+    (re.compile(r"\bqlora\b", re.IGNORECASE), lambda _: {"method.kind": "lora", "method.base": "nf4"}),
+    (re.compile(r"(?<!q)\blora\b(?! ?[a-z_]*=)", re.IGNORECASE), lambda _: {"method.kind": "lora"}),
+    (
+        re.compile(r"\b(?<!no )(?<!without )(?:gradient|activation) checkpointing(?! (?:is )?off)\b", re.IGNORECASE),
+        lambda _: {"activations.checkpointing": "full"},
+    ),
+    (re.compile(r"\bflash[- ]?attention(?:[- ]?2)?\b|\bflash[- ]attn\b", re.IGNORECASE), lambda _: {"activations.attention": "flash-2"}),
+    (
+        re.compile(r"\b(?:loaded |weights |model |held )?in (bf16|fp16|fp32|bfloat16|float16|float32)\b", re.IGNORECASE),
+        lambda m: {"precision.weights": _SHORT[m.group(1).lower()]},
+    ),
+    (re.compile(r"\b(?:everything|all samples|sequences?) packed\b", re.IGNORECASE), lambda _: {"batch.packed": True}),
+)
+
+
+def keys(comments: Sequence[tuple[int, str]]) -> Iterator[Key]:
+    """``name=value`` pairs and ``max_seq_length 512`` within comments, as weak keys."""
+    for line, text in comments:
+        if STARTERS.match(text):  # a command in a remark: how the script is started
+            for key in parse(text).keys:
+                yield Key(key.path, key.value, line, text, key.scope, weak=True)
+            continue
+        for match in _PAIR.finditer(text):
+            yield Key(match.group(1), literal(match.group(2).strip("\"'")), line, text, "comment", weak=True)
+        for match in re.finditer(r"--([A-Za-z_][\w\-]*)[ =]([\w.\-/]+)", text):
+            yield Key(match.group(1), literal(match.group(2)), line, text, "comment", weak=True)
+        for match in _NUMBERED.finditer(text):
+            name = match.group(1).lower()
+            yield Key(_NAMES.get(name, name), int(match.group(2)), line, text, "comment", weak=True)
+
+
+def programs(comments: Sequence[tuple[int, str]]) -> list[tuple[str, int, str]]:
+    """The commands that remarks name: ``# tune run --nproc_per_node 4 full_finetune_distributed``."""
+    return [(program, line, text) for line, text in comments if STARTERS.match(text) for program, _, _ in parse(text).programs]
+
+
+def facts(comments: Sequence[tuple[int, str]], name: str) -> dict[str, Fact]:
+    """One fact a field, the first that says it."""
+    found: dict[str, Fact] = {}
+    for line, text in comments:
+        for field, value in _said(text):
+            found.setdefault(field, Fact(field, value, "read", where=f"{name}:{line}", text=text))
+    return found
+
+
+def _said(text: str) -> Iterator[tuple[str, Any]]:
+    for pattern, fields in _PHRASES:
+        if match := pattern.search(text):
+            yield from fields(match).items()
+    if match := _CARDS.search(text):
+        words = match.group(2).split()
+        for end in range(len(words), 0, -1):
+            if card := cards.find(" ".join(words[:end])):
+                yield "hardware.gpus_per_node", int(match.group(1))
+                yield "hardware.gpu", card.id
+                break
+    if match := _CARD.search(text):
+        card = cards.find(match.group(1)) or cards.find(re.sub(r"[- ]?\d{2,3} ?G(?:i?B)?$", "", match.group(1)))
+        if card:
+            yield "hardware.gpu", card.id
+    if match := _GPUS.search(text):
+        yield "hardware.gpus_per_node", int(match.group(1))
+    if match := _HUB.search(text):
+        yield "model.name", match.group(1)
+    for match in _VERSION.finditer(text):
+        package = match.group(1).lower()
+        yield f"framework.versions.{'torch' if package == 'pytorch' else package}", match.group(2)

@@ -1,0 +1,69 @@
+"""JSON, and JSON with comments and trailing commas, with the line of each key."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from advisor.frameworks.key import Key
+from advisor.reading.configs.parsed import MAX_DEPTH, Parsed, RefusedError
+
+_JSON5_BYTES = 64 * 1024  # json5 reads slowly; nobody writes comments into larger configs
+_OPEN = re.compile(r"[\[{]")
+
+
+def load(text: str) -> Any:
+    """The data, or ``None`` where the text is no JSON.
+
+    Raises:
+        RefusedError: nested deeper than any real config.
+    """
+    depth = deepest = 0
+    for sign in re.findall(r"[\[\]{}]", text):
+        depth += 1 if sign in "[{" else -1
+        deepest = max(deepest, depth)
+    if deepest > 4 * MAX_DEPTH:
+        raise RefusedError(f"nested {deepest} deep; no config is, so it was not read")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    if len(text) > _JSON5_BYTES or ("//" not in text and "/*" not in text and not re.search(r",\s*[}\]]", text) and "'" not in text):
+        return None
+    import json5  # slow to load, rarely needed
+
+    try:
+        return json5.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def parse(text: str) -> Parsed | None:
+    """Keys of a JSON mapping; ``None`` where it is none."""
+    data = load(text)
+    if not isinstance(data, Mapping):
+        return None
+    parsed = Parsed("json", data=data)
+    lines = text.splitlines()
+    position, line = 0, 1
+    for path, value in flatten(data):
+        match = re.compile(r"[\"']?" + re.escape(path.rsplit(".", 1)[-1]) + r"[\"']?\s*:").search(text, position)
+        if match:
+            line += text.count("\n", position, match.start())
+            position = match.start()
+        parsed.add(Key(path, value, line, lines[line - 1].strip()[:500] if line <= len(lines) else ""))
+    return parsed
+
+
+def flatten(data: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Dotted paths and values, in the order of the text; lists are values."""
+    if depth > MAX_DEPTH:
+        raise RefusedError(f"nested more than {MAX_DEPTH} deep; no config is, so it was not read")
+    for name, value in data.items():
+        path = f"{prefix}.{name}" if prefix else str(name)
+        if isinstance(value, Mapping) and value:
+            yield from flatten(value, path, depth + 1)
+        else:
+            yield path, value

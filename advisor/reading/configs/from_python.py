@@ -1,0 +1,279 @@
+"""Python, parsed and never run: keyword arguments of calls, literal assignments, dataclass and argparse defaults, comments."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import textwrap
+import tokenize
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from advisor.frameworks.key import Key, Unread
+from advisor.reading.configs.parsed import MAX_DEPTH, Parsed, RefusedError
+
+_MAX_BYTES = 1_000_000
+_REPAIRS = 40
+_NOT_A_MODEL = re.compile(r"Tokenizer|Processor|Config|FeatureExtractor|Pipeline|Scheduler")
+_MODEL = re.compile(r"model|net\b|module|policy|transformer|^self$", re.IGNORECASE)
+_DTYPES = frozenset({"bfloat16", "float16", "float32", "half"})
+_PAIRS = {"(": ")", "[": "]", "{": "}"}
+
+
+def parse(text: str) -> Parsed | None:
+    """What Python code says; ``None`` where the text is not Python, even after repairs.
+
+    Raises:
+        RefusedError: larger or nested deeper than any training script.
+    """
+    if len(text) > _MAX_BYTES:
+        raise RefusedError(f"{len(text):,} characters of Python; at most {_MAX_BYTES:,} are read")
+    tree, kept = _tree(text)
+    if tree is None:
+        return None
+    lines = text.splitlines()
+    parsed = Parsed("python")
+    reader = _Reader(parsed, lines)
+    reader.read(tree)
+    parsed.comments = list(_comments(text))
+    for number in (n for n in kept if n <= len(lines)):
+        parsed.notes.append((number, lines[number - 1].strip()[:200], "this line could not be parsed as Python"))
+    return parsed
+
+
+def _tree(text: str) -> tuple[ast.Module | None, list[int]]:
+    """The syntax tree; unfinished brackets are closed, lines that cannot be parsed are left out."""
+    code = textwrap.dedent(text.replace("\t", "    "))
+    dropped: list[int] = []
+    for _ in range(_REPAIRS):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return ast.parse(code), dropped
+        except (ValueError, RecursionError, MemoryError):
+            return None, dropped
+        except SyntaxError as error:
+            if "too many nested" in str(error):
+                raise RefusedError("brackets nested deeper than any training script; it was not read") from None
+            closed = _closed(code) if not dropped or "never closed" in str(error) or "EOF" in str(error) else None
+            if closed is not None and closed != code:
+                code = closed
+                continue
+            lines = code.split("\n")
+            number = min(max(error.lineno or 1, 1), len(lines))
+            while number > 1 and not lines[number - 1].strip():
+                number -= 1
+            if not lines[number - 1].strip():
+                return None, dropped
+            stripped = lines[number - 1].lstrip()
+            indent = len(lines[number - 1]) - len(stripped)
+            if "positional argument follows" in str(error) and "..." in lines[number - 1]:
+                lines[number - 1] = re.sub(r",?\s*\.\.\.\s*(?=[,)\]])", "", lines[number - 1])
+            elif "unexpected indent" in str(error):
+                lines[number - 1] = stripped
+            elif lines[number - 1].strip() == "pass":
+                lines[number - 1] = ""
+            else:
+                lines[number - 1] = " " * indent + "pass"
+                dropped.append(number)
+            code = "\n".join(lines)
+    return None, dropped
+
+
+def _closed(code: str) -> str | None:
+    """The code with its open brackets closed at the end; an ellipsis of prose (``...``) stays valid."""
+    stack: list[str] = []
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(code).readline):
+            if token.type == tokenize.OP and token.string in _PAIRS:
+                stack.append(_PAIRS[token.string])
+            elif token.type == tokenize.OP and stack and token.string == stack[-1]:
+                stack.pop()
+    except (tokenize.TokenError, SyntaxError, IndentationError):
+        pass
+    if not stack or len(stack) > MAX_DEPTH:
+        return None
+    return code.rstrip().rstrip(",") + "\n" + "".join(reversed(stack)) + "\n"
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.search(r"(?:^|\s)#\s?(.*)$", line)
+        if match and match.group(1).strip():
+            yield number, match.group(1).strip()
+
+
+class _Reader:
+    """Walks a tree once. Names that are assigned one literal stand for it."""
+
+    def __init__(self, parsed: Parsed, lines: list[str]) -> None:
+        self.parsed = parsed
+        self.lines = lines
+        self.constants: dict[str, Any] = {}
+
+    def read(self, tree: ast.Module) -> None:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Assign | ast.AnnAssign):
+                self._assign(node)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                self._call(node)
+            elif isinstance(node, ast.Import):
+                self.parsed.imports += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                self.parsed.imports += [f"{node.module}.{alias.name}" for alias in node.names]
+            elif isinstance(node, ast.Dict):
+                for key, value in zip(node.keys, node.values, strict=True):
+                    if isinstance(key, ast.Constant) and isinstance(key.value, str) and isinstance(value, ast.Constant):
+                        self._add(key.value, value.value, value.lineno, weak=True, scope="dict")
+
+    def _assign(self, node: ast.Assign | ast.AnnAssign) -> None:
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if node.value is None:
+            return
+        for target in targets:
+            pairs = [(target, node.value)]
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple) and len(target.elts) == len(node.value.elts):
+                pairs = list(zip(target.elts, node.value.elts, strict=True))
+            for name, value in pairs:
+                literal = self.value(value)
+                if isinstance(literal, Unread):
+                    continue
+                path = _dotted(name)
+                if path is None:
+                    continue
+                self.constants.setdefault(path, literal)
+                if not isinstance(literal, dict):
+                    self._add(path.rsplit(".", 1)[-1], literal, name.lineno, weak=True)
+
+    def _call(self, node: ast.Call) -> None:
+        name = _dotted(node.func)
+        if name is None:
+            return
+        leaf = name.rsplit(".", 1)[-1]
+        owner = name[: -len(leaf) - 1]
+        line = node.lineno
+        if leaf == "from_pretrained" and _NOT_A_MODEL.search(owner):
+            return
+        if leaf == "add_argument":
+            self._argument(node)
+            return
+        self.parsed.calls.append((name, line, self._line(line)))
+        scope = leaf
+        if owner.startswith("Fast") and leaf in ("from_pretrained", "get_peft_model"):
+            scope = f"FastLanguageModel.{leaf}"  # FastModel and FastVisionModel take the same arguments
+            self.parsed.calls.append((scope, line, self._line(line)))
+        if node.args:
+            self._first(node.args[0], leaf, owner, scope, line)
+        for keyword in node.keywords:
+            if keyword.arg is not None:
+                self._keyword(keyword.arg, keyword.value, scope)
+
+    def _first(self, node: ast.expr, leaf: str, owner: str, scope: str, line: int) -> None:
+        """Positional arguments that matter: the model's name, what is compiled, the dtype that a model is turned into, a fraction."""
+        value = self.value(node)
+        if leaf == "from_pretrained":
+            self._add("pretrained", value, line, scope=scope)
+        elif leaf == "compile" and _MODEL.search(str(value)):
+            self.parsed.calls.append(("compile-model", line, self._line(line)))
+        elif leaf == "to" and isinstance(value, str) and value in _DTYPES and (_MODEL.search(owner) or "from_pretrained" in owner):
+            self._add("weights_dtype", value, line, scope="torch.to")
+        elif leaf == "set_per_process_memory_fraction":
+            self._add("fraction", value, line, scope=leaf)
+
+    def _keyword(self, path: str, node: ast.expr, scope: str, depth: int = 0) -> None:
+        value = self.value(node)
+        if isinstance(value, dict) and value and depth < MAX_DEPTH:
+            for name, item in _flat(value, path):
+                self._add(name, item, node.lineno, scope=scope)
+        elif isinstance(node, ast.Call) and not isinstance(value, str):
+            self._add(path, Unread(_dotted(node.func) or "a call"), node.lineno, scope=scope)
+        else:
+            self._add(path, value, node.lineno, scope=scope)
+
+    def _argument(self, node: ast.Call) -> None:
+        flags = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        default = next((k.value for k in node.keywords if k.arg == "default"), None)
+        long = next((f for f in flags if f.startswith("--")), None)
+        if long and default is not None and not isinstance(value := self.value(default), Unread):
+            self._add(long.lstrip("-"), value, node.lineno, weak=True, scope="argparse")
+
+    def _add(self, path: str, value: Any, line: int, *, weak: bool = False, scope: str = "") -> None:
+        self.parsed.add(Key(path, value, line, self._line(line), scope, weak))
+
+    def _line(self, number: int) -> str:
+        return self.lines[number - 1].strip()[:500] if 0 < number <= len(self.lines) else ""
+
+    def value(self, node: ast.expr, depth: int = 0) -> Any:
+        """A literal, a torch dtype by its name, a name that stands for a literal; anything else is unread."""
+        if depth > MAX_DEPTH:
+            return Unread("...")
+        if isinstance(node, ast.Constant):
+            return Unread("...") if node.value is Ellipsis or isinstance(node.value, bytes | complex) else node.value
+        if (
+            isinstance(node, ast.UnaryOp)
+            and isinstance(node.op, ast.USub)
+            and isinstance(node.operand, ast.Constant)
+            and isinstance(node.operand.value, int | float)
+        ):
+            return -node.operand.value
+        if isinstance(node, ast.List | ast.Tuple | ast.Set):
+            items = [self.value(item, depth + 1) for item in node.elts]
+            return Unread("a list with expressions") if any(isinstance(i, Unread) for i in items) else items
+        if isinstance(node, ast.Dict):
+            return {
+                key.value: self.value(value, depth + 1)
+                for key, value in zip(node.keys, node.values, strict=True)
+                if isinstance(key, ast.Constant) and isinstance(key.value, str)
+            }
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "dict":
+            return {k.arg: self.value(k.value, depth + 1) for k in node.keywords if k.arg is not None}
+        if isinstance(node, ast.BinOp):
+            return _product(self.value(node.left, depth + 1), node.op, self.value(node.right, depth + 1))
+        path = _dotted(node)
+        if path is not None:
+            if path in self.constants:
+                return self.constants[path]
+            if path.startswith("torch.") and path.count(".") == 1:
+                return path.split(".")[1]
+            if path.rsplit(".", 1)[-1].isupper() and path[:1].isupper():
+                return path.rsplit(".", 1)[-1]  # an enumeration's member: ShardingStrategy.FULL_SHARD
+            return Unread(path)
+        return Unread(type(node).__name__)
+
+
+def _product(left: Any, operator: ast.operator, right: Any) -> Any:
+    """Sizes are often written ``1024 * 8``; only sums and products of numbers of sane size are worked out."""
+    if isinstance(left, int | float) and isinstance(right, int | float) and abs(left) < 1e12 and abs(right) < 1e12:
+        if isinstance(operator, ast.Mult):
+            return left * right
+        if isinstance(operator, ast.Add):
+            return left + right
+        if isinstance(operator, ast.FloorDiv) and right:
+            return left // right
+    return Unread("an expression")
+
+
+def _flat(data: dict[str, Any], prefix: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    for name, value in data.items():
+        path = f"{prefix}.{name}"
+        if isinstance(value, dict) and value and depth < MAX_DEPTH:
+            yield from _flat(value, path, depth + 1)
+        else:
+            yield path, value
+
+
+def _dotted(node: ast.AST) -> str | None:
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    elif not parts:
+        return None
+    elif isinstance(node, ast.Call):
+        parts.append("()")
+    return ".".join(reversed(parts))

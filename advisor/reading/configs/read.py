@@ -1,0 +1,184 @@
+"""One text → one :class:`ConfigReading`: taken apart by its form, recognised, decoded through the tables of its stack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatch
+from functools import cache
+
+from advisor.evidence import Fact
+from advisor.frameworks.decode import decode
+from advisor.frameworks.key import Key, Unread
+from advisor.frameworks.table import Table, canonical, names, stack, table
+from advisor.reading.configs import comments, from_json, from_notebook, from_overrides, from_python, from_shell, from_toml, from_yaml, model_config
+from advisor.reading.configs.config_reading import ConfigReading
+from advisor.reading.configs.parsed import Parsed, RefusedError
+from advisor.reading.configs.recognise import LAYERS, recognise
+
+_MAX_SEEN = 2_000
+_PYTHON = re.compile(r"^\s*(?:from \w[\w.]* import |import \w|def \w|class \w|[\w.\[\]\"', ]+\s*=\s*[\w.]*\(|[\w.]+\(|@\w|for \w+ in |with \w)", re.MULTILINE)
+_KINDS = {"shell": "shell command", "overrides": "overrides", "python": "Python", "notebook": "notebook", "yaml": "YAML", "json": "JSON", "toml": "TOML"}
+_CONFIG_NAMES = (".yaml", ".yml", ".json", ".toml", ".py", ".sh", ".ipynb", ".cfg", ".conf", ".bash", ".jsonc", ".json5")
+_LOG_NAMES = (".txt", ".log", ".out", ".err")
+
+
+def read_config(name: str, text: str) -> ConfigReading | None:
+    """Read a config, snippet or command; ``None`` where the text is none.
+
+    Never raises for what is in the text: what is refused is said in ``problem``.
+    """
+    try:
+        return _read(name, text.replace("\r\n", "\n"))
+    except RefusedError as refused:
+        return ConfigReading("unreadable", problem=str(refused))
+    except RecursionError:
+        return ConfigReading("unreadable", problem="nested deeper than any config; it was not read")
+
+
+def _read(name: str, text: str) -> ConfigReading | None:
+    lower = name.lower()
+    stripped = text.strip()
+    if not stripped:
+        return None
+    if stripped[0] in "{[" or lower.endswith((".json", ".ipynb", ".jsonc", ".json5")):
+        data = from_json.load(text)
+        if isinstance(data, dict):
+            if from_notebook.is_notebook(data):
+                return _decoded(name, from_notebook.parse(data))
+            if model_config.is_safetensors(data):
+                return model_config.read_safetensors(name, data)
+            if model_config.is_model(data):
+                return model_config.read_model(name, data)
+        if data is not None or lower.endswith((".json", ".jsonc", ".json5")):
+            parsed = from_json.parse(text)
+            return (
+                _decoded(name, parsed)
+                if parsed
+                else ConfigReading("unreadable", problem="neither JSON nor JSON with comments")
+                if lower.endswith(".json")
+                else None
+            )
+    for attempt in _attempts(lower, stripped):
+        parsed = attempt(text)
+        if parsed is not None and (reading := _decoded(name, parsed, sure=lower.endswith(_CONFIG_NAMES))) is not None:
+            return reading
+    return None
+
+
+def _attempts(lower: str, text: str) -> Iterable:  # type: ignore[type-arg]
+    """The forms to try, likeliest first."""
+    if lower.endswith((".yaml", ".yml")):
+        return (from_yaml.parse, _lines)
+    if lower.endswith(".toml"):
+        return (lambda t: from_toml.parse(t, named=True), _lines)
+    if lower.endswith(".py"):
+        return (from_python.parse, _lines)
+    if lower.endswith((".sh", ".bash", ".slurm", ".sbatch")) or text.startswith("#!"):
+        return (from_shell.parse,)
+    shell = bool(from_shell.STARTERS.search(text))
+    python = bool(_PYTHON.search(text))
+    forms = []
+    if shell:
+        forms.append(_shell_lines)
+    forms += [from_toml.parse, from_overrides.parse] if not python else [from_python.parse, from_toml.parse, from_overrides.parse]
+    return (*forms, from_yaml.parse, _lines)
+
+
+def _shell_lines(text: str) -> Parsed | None:
+    """Commands within other text: only what starts like one, with its continuation lines."""
+    kept: list[str] = []
+    within = False
+    for line in text.splitlines():
+        within = within or bool(from_shell.STARTERS.match(line))
+        kept.append(line if within or line.lstrip().startswith("#") else "")
+        within = within and line.rstrip().endswith("\\")
+    parsed = from_shell.parse("\n".join(kept))
+    return parsed if parsed.keys or parsed.programs else None
+
+
+def _lines(text: str) -> Parsed | None:
+    return from_overrides.parse(text, _known())
+
+
+@cache
+def _known() -> frozenset[str]:
+    """Every key of every table, canonical."""
+    return frozenset(key for n in names() for key in table(n).index)
+
+
+def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading | None:
+    said = list(comments.keys(parsed.comments)) if parsed.comments else []
+    parsed.programs += comments.programs(parsed.comments)
+    framework = recognise(parsed)
+    keys = [*parsed.keys, *said]
+    tables = stack(framework or "custom")
+    if framework is not None:
+        tables = (*tables, *(t for t in stack("custom") if t not in tables))
+    if framework is None and not sure and not _worth(parsed, tables):
+        return None
+    if framework is None and not parsed.keys and not parsed.calls and not parsed.programs:
+        return None
+    decoded = decode(keys, tables, name, last_wins=parsed.form in ("shell", "overrides"))
+    facts = {fact.field: fact for fact in decoded.facts}
+    for fact in _called(parsed, tables, name):
+        facts.setdefault(fact.field, fact)
+    for fact in _started(parsed, tables, name):
+        facts.setdefault(fact.field, fact)
+    for field, fact in comments.facts(parsed.comments, name).items():
+        facts.setdefault(field, fact)
+    top = table(framework) if framework else None
+    if top is not None and top.framework and top.name not in LAYERS:
+        facts.setdefault("framework.name", _framework_fact(top, parsed, name))
+    if framework is None and not facts and not sure:
+        return None
+    refused = (
+        decoded.not_understood
+        if framework or parsed.form in ("yaml", "json", "toml")
+        else tuple(item for position, item in enumerate(decoded.not_understood) if "no table" not in item.why)
+    )
+    seen = tuple((f"{name}:{k.line}", k.path, str(k.value) if isinstance(k.value, Unread) else k.value) for k in keys[:_MAX_SEEN])
+    kind = f"{top.title} {_KINDS[parsed.form]}" if top else _KINDS[parsed.form]
+    return ConfigReading(kind, framework, tuple(sorted(facts.values(), key=lambda f: f.field)), seen, refused)
+
+
+def _worth(parsed: Parsed, tables: tuple[Table, ...]) -> bool:
+    """Whether a text without a telling name and without a framework's marks is a config at all: two known keys, or a call or program."""
+    known = {canonical(k.path) for k in parsed.keys if any(t.entries_for(k.path) for t in tables)}
+    if parsed.form in ("python", "notebook"):
+        called = {c.rsplit(".", 1)[-1] for c, _, _ in parsed.calls}
+        return bool(known) or any(called & (frozenset(t.scopes) | frozenset(t.calls)) for t in tables)
+    return len(known) >= (1 if parsed.form == "shell" else 2)
+
+
+def _called(parsed: Parsed, tables: tuple[Table, ...], name: str) -> Iterable[Fact]:
+    """What the mere presence of a call says."""
+    for call, line, text in parsed.calls:
+        leaf = call.rsplit(".", 1)[-1]
+        for candidate in tables:
+            fields = candidate.calls.get(call) or candidate.calls.get(leaf)
+            if fields:
+                for field, value in fields.items():
+                    yield Fact(field, value, "read", where=f"{name}:{line}", text=text)
+                break
+
+
+def _started(parsed: Parsed, tables: tuple[Table, ...], name: str) -> Iterable[Fact]:
+    """What the program that a command starts says: a recipe for several devices shards."""
+    for program, line, text in parsed.programs:
+        for candidate in tables:
+            for pattern, fields in candidate.programs.items():
+                if fields and fnmatch(program, pattern):
+                    for field, value in fields.items():
+                        yield Fact(field, value, "read", where=f"{name}:{line}", text=text)
+
+
+def _framework_fact(top: Table, parsed: Parsed, name: str) -> Fact:
+    own = frozenset(top.scopes) | frozenset(top.calls)
+    for call, line, text in parsed.calls:
+        if call in own or call.rsplit(".", 1)[-1] in own:
+            return Fact("framework.name", top.framework, "read", where=f"{name}:{line}", text=text)
+    for _, line, text in parsed.programs:
+        return Fact("framework.name", top.framework, "read", where=f"{name}:{line}", text=text)
+    first: Key = parsed.keys[0] if parsed.keys else Key("", None, 1, "")
+    return Fact("framework.name", top.framework, "inferred", where=f"{name}:{first.line}", why=f"its keys are those of {top.title}", text=first.text)
