@@ -330,14 +330,15 @@ class Job(Section):
     def but(self, **changes: Any) -> Job:
         """The changed job, validated: ``job.but(batch={"micro_batch": 1}, objective="sft")``.
 
-        A mapping changes the named fields of a section and leaves the others; ``None`` takes an optional section away.
+        A mapping changes the named fields of a section and leaves the others, in a section within it too (also written
+        ``{"trainer_offloaded.parameters": True}``); ``None`` takes an optional section away.
         """
         updates: dict[str, Any] = {}
         for section, change in changes.items():
             current = getattr(self, section)
             if isinstance(change, Mapping):
                 kind = _section_class(section)
-                merged = {**(_shallow(current) if current is not None else {}), **change}
+                merged = _merged(current, change)
                 updates[section] = _validated(kind, merged, section)
             else:
                 updates[section] = change
@@ -407,6 +408,20 @@ def _section_class(name: str) -> type[Section]:
         if isinstance(candidate, type) and issubclass(candidate, Section):
             return candidate
     raise JobError(f"{name!r} is a single value, not a section")
+
+
+def _merged(current: BaseModel | None, change: Mapping[str, Any]) -> dict[str, Any]:
+    merged = _shallow(current) if current is not None else {}
+    for name, value in change.items():
+        outer, _, inner = name.partition(".")
+        held = merged.get(outer)
+        if inner:
+            merged[outer] = _merged(held if isinstance(held, BaseModel) else None, {inner: value})
+        elif isinstance(value, Mapping) and isinstance(held, BaseModel):
+            merged[outer] = _merged(held, value)
+        else:
+            merged[outer] = value
+    return merged
 
 
 def _shallow(section: BaseModel) -> dict[str, Any]:

@@ -56,3 +56,11 @@ def test_every_path_can_be_read() -> None:
     job = Job()
     assert all(job.get(path) is None for path in fields() if path != "version")
     assert len(fields()) == len(set(fields()))
+
+
+def test_but_reaches_into_a_section_within_a_section() -> None:
+    job = read_job({"rollout": {"engine": "vllm", "trainer_offloaded": {"parameters": True}}})
+    changed = job.but(rollout={"trainer_offloaded.optimizer": True})
+    assert changed.get("rollout.trainer_offloaded.parameters") is True
+    assert changed.get("rollout.trainer_offloaded.optimizer") is True
+    assert job.but(rollout={"trainer_offloaded": {"optimizer": True}}) == changed
