@@ -8,7 +8,7 @@ from advisor.arithmetic import moments as at
 from advisor.arithmetic import settings
 from advisor.arithmetic.blocks.block import count
 from advisor.arithmetic.blocks.tape import Counted, Size, Step
-from advisor.arithmetic.checkpointing import checkpoints
+from advisor.arithmetic.checkpointing import checkpoints, kept_at_rest, recomputed_layers
 from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
 
@@ -26,33 +26,39 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     if not ctx.blocks:
         return
     counted = [(count(block, ctx.arch.hidden, settings.of(ctx, block)), layers) for block, layers in ctx.blocks]
-    if ctx.checkpointing == "full":
-        for c, layers in counted:
-            yield from checkpoints(ctx, c, layers)
-        last = max((c for c, _ in counted), key=lambda c: _heaviest(ctx, c))
-        yield from _running(ctx, last, LAST)
-        yield from _running(ctx, last, FIRST)
-        yield from _forward(ctx, max((c for c, _ in counted), key=lambda c: _bytes(ctx, c.total)), kept=False)
-        return
-    for c, layers in counted:
-        yield from _saved(ctx, c, layers)
-        if c.lasting[0] and ctx.source == "litgpt":
-            each = _bytes(ctx, c.lasting)
-            yield Holding(
-                "activations", "inputs of 4-bit layers from the step before", layers * each, frozenset({at.FORWARD, at.LOSS_FORWARD}), "layers x bytes a block",
-                {"layers": layers, "bytes a block": each}, "bitsandbytes < 0.43.2 MatMul4Bit keeps its input; litgpt's loop names the old loss",
-            )  # fmt: skip
     last = max((c for c, _ in counted), key=lambda c: _heaviest(ctx, c))
+    others = 0
     for c, layers in counted:
-        others = layers - 1 if c is last else layers
-        if others:
-            total = _bytes(ctx, c.total)
-            yield Holding(
-                "activations", "kept by the other blocks", others * total, LAST, "layers x bytes a block", {"layers": others, "bytes a block": total}, SOURCE
-            )
-    yield from _running(ctx, last, LAST)
-    yield from _running(ctx, last, FIRST)
-    yield from _forward(ctx, last, kept=True)
+        recomputed = recomputed_layers(ctx, layers)
+        if recomputed:
+            yield from checkpoints(ctx, c, recomputed)
+        whole = layers - recomputed
+        if not whole:
+            continue
+        kept, _ = kept_at_rest(ctx, c)
+        for s in kept:
+            yield _holding(ctx, s.name, s.size, whole, UNTIL_LOSS, s.element)
+        each = sum(_bytes(ctx, s.size) for s in kept)
+        others += each * (whole - 1 if c is last and not recomputed else whole)
+        if c.lasting[0] and ctx.source == "litgpt":
+            yield _lasting(ctx, c, layers)
+    if others:
+        yield Holding("activations", "kept by the other blocks", others, LAST, "bytes of all blocks but the running one", {"bytes": others}, SOURCE)
+    inside = ctx.checkpointing == "full"
+    yield from _running(ctx, last, LAST, with_input=not inside)
+    yield from _running(ctx, last, FIRST, with_input=not inside)
+    if inside:
+        yield from _forward(ctx, max((c for c, _ in counted), key=lambda c: _bytes(ctx, c.total)), kept=False)
+    else:
+        yield from _forward(ctx, last, kept=True)
+
+
+def _lasting(ctx: Context, c: Counted, layers: int) -> Holding:
+    each = _bytes(ctx, c.lasting)
+    return Holding(
+        "activations", "inputs of 4-bit layers from the step before", layers * each, frozenset({at.FORWARD, at.LOSS_FORWARD}), "layers x bytes a block",
+        {"layers": layers, "bytes a block": each}, "bitsandbytes < 0.43.2 MatMul4Bit keeps its input; litgpt's loop names the old loss",
+    )  # fmt: skip
 
 
 def _bytes(ctx: Context, size: Size) -> int:
@@ -80,11 +86,6 @@ def _heaviest(ctx: Context, c: Counted) -> int:
     return _bytes(ctx, step.saved) + _bytes(ctx, step.live)
 
 
-def _saved(ctx: Context, c: Counted, layers: int) -> Iterator[Holding]:
-    for s in c.saved:
-        yield _holding(ctx, s.name, s.size, layers, UNTIL_LOSS, s.element)
-
-
 def _holding(ctx: Context, name: str, size: Size, layers: int, moments: frozenset[str], element: int | None = None) -> Holding:
     part = "attention" if size[1] else "dequantised" if size[3] and not size[0] else "activations"
     values = {"layers": layers, "tokens": ctx.tokens, "bytes a token": size[0], "keys": ctx.seq_len, "bytes a pair": size[1], "fixed bytes": size[2] + size[3]}
@@ -92,8 +93,10 @@ def _holding(ctx: Context, name: str, size: Size, layers: int, moments: frozense
     return Holding(part, name, layers * _bytes(ctx, size), moments, FORMULA, values, SOURCE, dtype=dtype)
 
 
-def _running(ctx: Context, c: Counted, moments: frozenset[str]) -> Iterator[Holding]:
+def _running(ctx: Context, c: Counted, moments: frozenset[str], *, with_input: bool) -> Iterator[Holding]:
     step = _worst(ctx, c)
+    if with_input and c.entry_saved:
+        yield _holding(ctx, "input of the running block", c.input, 1, moments)
     for i in step.kept:
         s = c.saved[i]
         yield _holding(ctx, f"{s.name} (block in backward)", s.size, 1, moments, s.element)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from advisor.arithmetic import moments as at
-from advisor.arithmetic.blocks.tape import Counted
+from advisor.arithmetic.blocks.tape import Counted, Saved
 from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
 
 FORWARD_ON = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST})
+POLICY_SOURCE = "torchtitan activation_checkpoint.py: keeps every second matrix product and attention's output"
 SOURCE = "torch.utils.checkpoint: keeps the inputs of the checkpointed block"
 
 
@@ -24,3 +25,28 @@ def checkpoints(ctx: Context, counted: Counted, layers: int, *, name: str = "lay
         layers = 1
     yield Holding("activations", f"{name} (checkpoints)", each * layers, FORWARD_ON, "layers x tokens x bytes a token", {**values, "layers": layers}, SOURCE)
     yield Holding("activations", "input of the first layer", each, frozenset({at.BACKWARD_FIRST}), "tokens x bytes a token", values, SOURCE)
+
+
+def recomputed_layers(ctx: Context, layers: int) -> int:
+    """How many of ``layers`` keep only their input: all, none, or every n-th (torchtitan ``selective_ac_option``: counted from 1)."""
+    if ctx.checkpointing == "full":
+        return layers
+    selective = ctx.job.activations.selective
+    if ctx.checkpointing == "selective" and selective is not None and selective.every_nth_layer:
+        return layers // selective.every_nth_layer
+    return 0
+
+
+def kept_at_rest(ctx: Context, counted: Counted) -> tuple[tuple[Saved, ...], bool]:
+    """What a block that is not wholly recomputed keeps until its backward pass, and whether that is less than everything.
+
+    ``policy: op``: torchtitan's per-operation policy and the input; ``ops``: all but what the named groups make (Megatron
+    ``recompute_modules``); selective without more: the score matrix only (``core_attn``).
+    """
+    selective = ctx.job.activations.selective
+    if ctx.checkpointing != "selective" or (selective is not None and selective.every_nth_layer):
+        return counted.saved, False
+    if selective is not None and selective.policy == "op":
+        return (*counted.by_policy, Saved("layer input", 0, counted.input)), True
+    names = frozenset(selective.ops if selective is not None and selective.ops else ("core_attn",))
+    return tuple(s for s in counted.saved if not names & frozenset(s.group.split())), True

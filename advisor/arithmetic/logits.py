@@ -56,7 +56,10 @@ def of(ctx: Context, form: str) -> Loss:
     """The cost of a loss on whole logits for this run's code and version."""
     logits = width(ctx)
     if form == "vocab-parallel" or (ctx.is_megatron and form in ("fused", "full", "full-fp32")):
-        return megatron(logits, form)
+        return megatron(logits)
+    if ctx.source == "torchtitan" and compiled_loss(ctx):
+        why = "bf16 logits; backward: logits + their gradient, the fp32 values never leave the kernel"
+        return Loss(logits, 2 * logits, float(logits), why, "torchtitan components/loss.py, torch.compile(loss_fn)")
     if ctx.source == "torchtitan":
         return Loss(
             logits + 4 + 4, 12.0, float(logits), "logits + fp32 + log-softmax; backward: log-softmax + two fp32 gradients", "torchtitan components/loss.py"
@@ -64,19 +67,22 @@ def of(ctx: Context, form: str) -> Loss:
     return materialised(form, logits, ctx.version("transformers"), ctx.arch.model_type in OWN_LOSS, ctx.autocast)
 
 
-def megatron(logits: int, form: str) -> Loss:
-    """Vocabulary-parallel cross entropy (Megatron-LM core/tensor_parallel/cross_entropy.py).
+def compiled_loss(ctx: Context) -> bool:
+    """torchtitan compiled its loss until December 2024 and again from April 2025 (commits e8977b0, bbb1b61): 0.1, or torch 2.8, at least."""
+    return ctx.compiled and (ctx.at_least("torchtitan", 0, 1, unknown=False) or ctx.at_least("torch", 2, 8, unknown=False))
 
-    The logits are upcast; the exponentials are written over the upcast copy and kept as the softmax; its backward works in place and casts
-    the gradient to the logits' dtype.
+
+def megatron(logits: int) -> Loss:
+    """Vocabulary-parallel cross entropy (Megatron-LM core/tensor_parallel/cross_entropy.py, core/fusions/fused_cross_entropy.py).
+
+    The logits are upcast; their exponentials are written over that copy and stay as the softmax; the gradient is written over it too and
+    then cast to the logits' dtype. Known error: older fused versions let the compiler make one more fp32 buffer for a moment (+4).
     """
-    if form == "fused":
-        return Loss(logits + 4 + 4, 4 + 4 + logits, float(logits), "logits + fp32 shifted + exponentials", "Megatron-LM core/fusions/fused_cross_entropy.py")
     return Loss(
-        logits + 4 + 4,
-        4 + 4 + logits,
+        logits + 4,
+        4 + logits,
         float(logits),
-        "logits + fp32 copy + exponentials; backward: softmax, gradient, its cast",
+        "logits + fp32 copy, then exponentials in place; backward: in place + its cast",
         "Megatron-LM core/tensor_parallel/cross_entropy.py",
     )
 

@@ -14,6 +14,7 @@ from advisor.arithmetic.dtypes import bytes_of
 from advisor.arithmetic.parameters import ADAPTED, ATTENTION_QV
 
 LITGPT_DROPOUT = 0.05
+COMPILED = frozenset({"rmsnorm", "swiglu", "rope"})  # what the min-cut partitioner recomputes: norms and activations from their inputs
 ALIASES = {  # one module under the names that other modelling code gives it
     "q_proj": ("query_key_value", "qkv_proj", "c_attn", "Wqkv"), "k_proj": ("query_key_value", "qkv_proj", "c_attn", "Wqkv"),
     "v_proj": ("query_key_value", "qkv_proj", "c_attn", "Wqkv"), "o_proj": ("dense", "c_proj", "out_proj"),
@@ -29,6 +30,8 @@ def of(ctx: Context, block: Block) -> Setting:
     method, family = ctx.job.method, traits.of(ctx.arch.model_type)
     adapted = ctx.method in ADAPTED
     kernel, masked = kernel_of(ctx, block)
+    if ctx.is_megatron or ctx.source == "megatron":
+        return _megatron(ctx, block, adapted)
     if ctx.source == "litgpt":
         return _litgpt(ctx, block, adapted)
     kbit = adapted and ctx.base in KBIT and method.kbit_preparation is True
@@ -42,7 +45,8 @@ def of(ctx: Context, block: Block) -> Setting:
         adapted=targets(block, method.targets) if adapted else frozenset(), rank=method.rank or 8, adapter=ctx.adapter,
         dropout=method.dropout or 0.0, dora=ctx.method == "dora",
         kernel=kernel, masked=masked, attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout,
-        fused=ctx.kernels, source=ctx.source, norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"), activation=ctx.arch.activation,
+        fused=ctx.kernels | COMPILED if ctx.compiled else ctx.kernels, source=ctx.source, activation=ctx.arch.activation,
+        norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"),
         rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, wide_qk=family.wide_qk,
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=ctx.arch.softcap_attention is not None,
         compiled=ctx.compiled, experts=experts_of(ctx),
@@ -61,6 +65,19 @@ def _litgpt(ctx: Context, block: Block, adapted: bool) -> Setting:
         dropout=LITGPT_DROPOUT if method.dropout is None else method.dropout, kernel=kernel, source="litgpt",
         activation=ctx.arch.activation if ctx.arch.activation != "gelu_new" else "gelu", softcap=ctx.arch.softcap_attention is not None,
         compiled=ctx.compiled,
+    )  # fmt: skip
+
+
+def _megatron(ctx: Context, block: Block, adapted: bool) -> Setting:
+    """Megatron-Core with TransformerEngine: 16-bit weights and stream, ranks that divide heads, widths and experts."""
+    kernel, _ = kernel_of(ctx, block)
+    method = ctx.job.method
+    return Setting(
+        stream=ctx.compute, weight=ctx.compute, norm=ctx.compute, compute=ctx.compute, trained=not adapted, adapted=frozenset(),
+        rank=method.rank or 8, adapter=ctx.compute, dropout=method.dropout or 0.0, kernel=kernel,
+        attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout, fused=COMPILED, source="megatron",
+        norm_kind="layer" if ctx.arch.norm == "layernorm" else "rms", activation=ctx.arch.activation, rotary="plain" if ctx.arch.rotary else "none",
+        tensor=ctx.tensor, sequence=ctx.sequence_parallel, experts="megatron", expert_ranks=ctx.expert, expert_tensor=ctx.expert_tensor,
     )  # fmt: skip
 
 

@@ -102,7 +102,9 @@ def flash(tape: Tape, q: Value, k: Value, v: Value, heads: float, kv: float, d: 
     expanded = heads * (d + dv) * q.element if kv < heads else 0
     lse = ("attention log-sum-exp", 4, tokens(4 * heads))
     temp = tokens(accumulator + expanded)
-    return tape.run("attention", (q, k, v), out, q.element, saves=(q, k, v), saves_output=True, keeps=(lse,), backward=temp, label="attention output")
+    return tape.run(
+        "attention", (q, k, v), out, q.element, saves=(q, k, v), saves_output=True, keeps=(lse,), backward=temp, kind="attention", label="attention output"
+    )
 
 
 def scores(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, dv: int) -> Value:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from advisor.architecture import Block
 from advisor.arithmetic.blocks.attention import attention
 from advisor.arithmetic.blocks.litgpt import litgpt
+from advisor.arithmetic.blocks.megatron import megatron
 from advisor.arithmetic.blocks.mlp import mlp
 from advisor.arithmetic.blocks.moe import moe
 from advisor.arithmetic.blocks.operations import norm, residual
@@ -18,9 +20,17 @@ from advisor.arithmetic.blocks.tape import Counted, Tape, Value
 def count(block: Block, hidden: int, setting: Setting) -> Counted:
     """What autograd keeps of one block, and what its forward and backward pass need beside."""
     tape = Tape()
-    x = tape.enter("residual stream", hidden, setting.stream, grad=setting.input_grad)
-    describe = litgpt if setting.source == "litgpt" and block.experts is None and block.latent is None else dense
-    return tape.count(describe(tape, setting, block, x, hidden))
+    share = hidden / setting.tensor if setting.sequence and setting.source == "megatron" else hidden
+    x = tape.enter("residual stream", share, setting.stream, grad=setting.input_grad)
+    return tape.count(_describe(setting, block)(tape, setting, block, x, hidden))
+
+
+def _describe(setting: Setting, block: Block) -> Callable[[Tape, Setting, Block, Value, int], Value]:
+    if setting.source == "megatron":
+        return megatron
+    if setting.source == "litgpt" and block.experts is None and block.latent is None:
+        return litgpt
+    return dense
 
 
 def dense(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:

@@ -126,10 +126,12 @@ def _dense(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float)
         narrow = cast(tape, x, s.compute, f"{name} input as bf16")
         frozen_cast = s.weight > s.compute and not s.trained
         keeps = ((f"{name} weight as bf16", s.compute, (0.0, 0.0, size * s.compute, 0.0)),) if frozen_cast else ()
-        return tape.run(name, (narrow,), out, s.compute, saves=(narrow,) if s.trained else (), keeps=keeps, weights=_w(s.trained, size), label=f"{name} output")
+        return tape.run(
+            name, (narrow,), out, s.compute, saves=(narrow,) if s.trained else (), keeps=keeps, weights=_w(s.trained, size), kind="mm", label=f"{name} output"
+        )
     element = max(x.element, s.weight) if x.element != s.weight else x.element
     x = cast(tape, x, element)
-    return tape.run(name, (x,), out, element, saves=(x,) if s.trained else (), weights=_w(s.trained, size), label=f"{name} output")
+    return tape.run(name, (x,), out, element, saves=(x,) if s.trained else (), weights=_w(s.trained, size), kind="mm", label=f"{name} output")
 
 
 def _quantised(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float) -> Value:

@@ -41,6 +41,7 @@ class Setting:
     sequence: bool = False  # Megatron's sequence parallelism
     experts: Literal["loop", "grouped", "megatron"] = "grouped"
     expert_ranks: int = 1
+    expert_tensor: int = 1
     softcap: bool = False
     dropout_mask: int = 1  # bytes of a dropout mask: native_dropout on CUDA keeps a bool
     compiled: bool = False

@@ -38,6 +38,7 @@ class Value:
     grad: bool
     size: Size
     root: Value | None = None
+    group: str = ""  # the recomputation group that makes it
     pieces: float = 1.0  # made and freed in so many pieces (a loop over experts), so that only one lives at a time unless saved
 
     @property
@@ -66,6 +67,7 @@ class Operation:
     forward: Size  # temporaries while it runs
     backward: Size  # temporaries while its backward runs, inputs' gradients apart
     weights: float  # elements of trained weights whose gradient is born here
+    kind: str = ""  # "mm" or "attention": what selective checkpointing may keep
     lasting: bool = False  # what it saves stays until its node is gone, not only until it has run
 
 
@@ -87,6 +89,7 @@ class Saved:
     name: str
     element: int
     size: Size
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ class Counted:
     forward: tuple[Size, ...]  # temporaries beyond ``total`` at a moment of the forward pass
     bare: tuple[Size, ...]  # what lives at a moment of a forward pass that keeps nothing (checkpointed, or without gradients)
     backward: tuple[Step, ...]
+    by_policy: tuple[Saved, ...]  # what torchtitan's per-operation policy keeps beside the input
     input: Size  # the block's input: what checkpointing keeps
     output: Size
     weights: float  # trained elements of the block
@@ -112,6 +116,14 @@ class Tape:
     operations: list[Operation] = field(default_factory=list)
     entry: Value | None = None
     split: float = 1.0
+    within: tuple[str, ...] = ()
+
+    @contextmanager
+    def group(self, name: str) -> Iterator[None]:
+        """Operations within belong to a group that selective recomputation may name (Megatron's names)."""
+        before, self.within = self.within, (*self.within, name)
+        yield
+        self.within = before
 
     @contextmanager
     def pieces(self, count: float) -> Iterator[None]:
@@ -143,6 +155,7 @@ class Tape:
         weights: float = 0.0,
         pairs: bool = False,
         lasting: bool = False,
+        kind: str = "",
         label: str | None = None,
     ) -> Value:
         """Record an operation and return its output.
@@ -153,15 +166,15 @@ class Tape:
         """
         grad = bool(weights) or any(v.grad for v in inputs)
         size: Size = (0.0, width * element, 0.0, 0.0) if pairs else (width * element, 0.0, 0.0, 0.0)
-        out = Value(label or name, width, element, grad, size, inputs[0].storage if view else None, self.split)
+        out = Value(label or name, width, element, grad, size, inputs[0].storage if view else None, " ".join(self.within), self.split)
         kept: list[Value] = []
         if grad:
             kept.extend(saves)
-            kept.extend(Value(n, 0.0, e, False, s) for n, e, s in keeps)
+            kept.extend(Value(n, 0.0, e, False, s, None, " ".join(self.within)) for n, e, s in keeps)
             if saves_output:
                 kept.append(out)
         self.operations.append(
-            Operation(name, tuple(inputs), out, tuple(kept), (shares or view) and not joins, forward, backward if grad else NOTHING, weights, lasting)
+            Operation(name, tuple(inputs), out, tuple(kept), (shares or view) and not joins, forward, backward if grad else NOTHING, weights, kind, lasting)
         )
         return out
 

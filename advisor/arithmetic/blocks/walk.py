@@ -19,7 +19,7 @@ def walk(tape: Tape, output: Value) -> Counted:
         for value in {v.storage for v in op.saves}:
             holders[value] = holders.get(value, 0) + 1
     order = [v for v in holders if v.size != NOTHING and v is not entry]
-    saved = tuple(Saved(v.name, v.element, v.size) for v in order)
+    saved = tuple(Saved(v.name, v.element, v.size, v.group) for v in order)
     total = NOTHING
     for v in order:
         total = plus(total, v.size)
@@ -34,12 +34,28 @@ def walk(tape: Tape, output: Value) -> Counted:
         forward=_largest(forward),
         bare=_largest(_forward(tape.operations, entry, output, frozenset(), NOTHING, keeping=False)),
         backward=_largest_steps(backward),
+        by_policy=_by_policy(tape.operations),
         input=entry.size,
         output=output.size,
         weights=sum(op.weights for op in tape.operations),
         lasting=_lasting(tape.operations),
         entry_saved=entry_saved,
     )
+
+
+def _by_policy(operations: list[Operation]) -> tuple[Saved, ...]:
+    """Every second matrix product (the first, third, ...) and attention with its statistics (torchtitan activation_checkpoint.py)."""
+    out, products = [], 0
+    for op in operations:
+        if op.kind == "mm":
+            products += 1
+            if products % 2 == 0:
+                continue
+        elif op.kind != "attention":
+            continue
+        out.append(Saved(op.out.name, op.out.element, op.out.size))
+        out.extend(Saved(v.name, v.element, v.size) for v in op.saves if v.width == 0.0)
+    return tuple(out)
 
 
 def _lasting(operations: list[Operation]) -> Size:
