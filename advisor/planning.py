@@ -9,22 +9,25 @@ from advisor.evidence import Evidence
 from advisor.planner.constraints import ORDER, Constraints
 from advisor.planner.curing import cure, remedies_of
 from advisor.planner.hardware import smallest_that_fits
-from advisor.planner.measuring import Bench, Candidate, ordered
-from advisor.planner.searching import added, free, search
+from advisor.planner.limits import max_micro_batch, max_seq_len, which_cards
+from advisor.planner.measuring import Bench, Candidate
+from advisor.planner.searching import free, search
 from advisor.planner.stepping import alternatives, steps
 from advisor.report import Finding, Plan
 from advisor.run import Run
 from advisor.units import show
 
 FREE = ("copies", "fallback")
-STAGES: tuple[tuple[frozenset[str], bool, bool], ...] = (
-    # tiers, heavy (slower links, the model cut up), altering (something else is learned)
-    (frozenset({"shard"}), False, False),
-    (frozenset({"shard", "batch"}), False, False),
-    (frozenset({"copies", "fallback", "shard", "batch"}), True, False),
-    (frozenset({"copies", "fallback", "shard", "batch"}), True, True),
-)
 EVERYTHING = frozenset({"copies", "fallback", "shard", "batch"})
+STAGES: tuple[tuple[frozenset[str], int, bool], ...] = (
+    # tiers; how heavy a change may be (advisor.planner.constraints.WEIGHT); whether something else may be learned
+    (frozenset({"shard"}), 0, False),
+    (frozenset({"shard", "batch"}), 0, False),
+    (EVERYTHING, 1, False),
+    (EVERYTHING, 2, False),
+    (EVERYTHING, 0, True),
+    (EVERYTHING, 1, True),
+)
 
 
 def plan(
@@ -61,8 +64,8 @@ def plan(
     freed = base
     if bench.fits(base):
         return _done(bench, start, [base], first)
-    for tightly in (False, True) if margin_bytes is None else (False,):
-        for tiers, heavy, altering in STAGES:
+    for tiers, heavy, altering in STAGES:
+        for tightly in (False, True) if margin_bytes is None and (altering or heavy) else (False,):
             found = search(bench, freed, start, tiers, heavy=heavy, altering=altering, tightly=tightly)
             if found:
                 return _done(bench, start, found, first, tightly=tightly)
@@ -98,9 +101,9 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
 
 def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozenset[str], *, tightly: bool = False) -> Plan:
     best = found[0]
-    chain = steps(bench, start, best, first)
+    chain = steps(bench, start, best, first, tightly=tightly)
     second = next((c for c in found[1:] if c.ids != best.ids), None)
-    runner_up = steps(bench, start, second, first) if second is not None else ()
+    runner_up = steps(bench, start, second, first, tightly=tightly) if second is not None else ()
     left = show((best.capacity_bytes or 0) - best.used_bytes)
     last = max((s.tier for s in chain), key=lambda t: ORDER[t])
     if ORDER[last] <= ORDER["fallback"]:
@@ -122,7 +125,7 @@ def _nothing(bench: Bench, start: Candidate, freed: Candidate, first: frozenset[
     part, size = max(least.ledger.by_part().items(), key=lambda x: x[1], default=("nothing", 0))
     irreducible = f"After all of it {part} still needs {show(size)} of the {show(least.capacity_bytes or 0)} usable; all together {show(least.used_bytes)}."
     hardware = smallest_that_fits(bench, least)
-    chain = steps(bench, start, hardware if hardware is not None else least, first)
+    chain = steps(bench, start, hardware if hardware is not None else least, first, tightly=True)
     if hardware is not None:
         says = f"No set of changes fits this card. {_card_words(hardware)}"
     else:
@@ -137,4 +140,4 @@ def _card_words(c: Candidate) -> str:
     return f"With them, the smallest hardware that would do is {cards} x {name}."
 
 
-__all__ = ["Constraints", "added", "ordered", "plan"]
+__all__ = ["Constraints", "max_micro_batch", "max_seq_len", "plan", "which_cards"]

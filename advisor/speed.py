@@ -102,6 +102,15 @@ def step_time(run: Run) -> StepTime:
     )
 
 
+def training_seconds(run: Run) -> tuple[float, float, float] | None:
+    """Low, expected, high seconds of the whole run, where its tokens (``batch.total_tokens``) and the card are known."""
+    total, time = run.job.batch.total_tokens, step_time(run)
+    if total is None or time.relative or not time.tokens:
+        return None
+    steps = total / time.tokens
+    return time.low * steps, time.expected * steps, time.high * steps
+
+
 def _sixteen(run: Run) -> float | None:
     flops = run.card.flops if run.card is not None else {}
     return flops.get("bf16") or flops.get("fp16")

@@ -51,6 +51,11 @@ def _rate(card: Card | None, e: Efficiency, ranks: int, per_node: int, apart: in
     return inside, pcie
 
 
+def ring_rate(card: Card | None, e: Efficiency, ranks: int, per_node: int, apart: int) -> float:
+    """Bytes a second that each rank of a ring receives."""
+    return _rate(card, e, ranks, per_node, apart)[0]
+
+
 def exchange(s: Sizes, job: Job, card: Card | None, e: Efficiency, pass_seconds: float) -> Exchange:
     """``pass_seconds``: computation of one micro-batch, behind which exchanges hide."""
     p = job.parallel

@@ -42,13 +42,14 @@ NEEDS_LIBRARY = frozenset({
     "galore", "fp8-training", "lora", "dora", "sequence-packing",  # galore-torch, torchao or TransformerEngine, peft, flash-attn
 })  # fmt: skip
 
-# Within the tiers shard and batch, what is asked first: changes whose price is small and known, then those that wait for a slower link
-# or cut the model up, then those after which something else is learned. "No tensor parallelism over PCIe before checkpointing."
-HEAVY = frozenset({
-    "offload-optimizer", "offload-parameters", "offload-nvme", "tensor-parallel", "sequence-parallel", "context-parallel", "ulysses",
-    "pipeline-parallel", "expert-parallel", "paged-optimizer", "fp8-training", "offload-activations", "tiled-mlp", "hybrid-shard",
-    "separate-rollout",
-})  # fmt: skip
+# What is asked later than the rest of the tiers shard and batch: 1 waits for the host's link or the sequence's ring, 2 cuts matrices,
+# layers or experts up. "No tensor parallelism over PCIe before checkpointing."
+WEIGHT = {
+    "offload-optimizer": 1, "offload-parameters": 1, "offload-activations": 1, "paged-optimizer": 1, "tiled-mlp": 1, "context-parallel": 1,
+    "ulysses": 1, "hybrid-shard": 1, "separate-rollout": 1, "offload-nvme": 2, "tensor-parallel": 2, "sequence-parallel": 2,
+    "pipeline-parallel": 2, "expert-parallel": 2, "fp8-training": 2,
+}  # fmt: skip
+DIVIDING = frozenset({"zero-1", "zero-2", "zero-3", "fsdp"})
 
 # A change is riskier where it brings a library, touches how the job is launched, or depends on kernels that differ between versions.
 RISK = {

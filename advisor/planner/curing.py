@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from advisor.planner.constraints import ORDER
 from advisor.planner.measuring import Bench, Candidate
+from advisor.planner.searching import lowers
 from advisor.report import Finding
 from advisor.techniques import TIERLESS, all_techniques
 
+FREE = frozenset({"triage", "copies", "fallback"})
 LATER = frozenset({"hardware"})  # a cure that is bought is never the first
 
 
@@ -49,14 +50,8 @@ def cure(bench: Bench, start: Candidate, causes: Sequence[tuple[str, tuple[str, 
             if tried is None:
                 continue
             room = (tried.capacity_bytes or 0) > (start.capacity_bytes or 0)
-            lowers = tried.peak_bytes < start.peak_bytes or tried.used_bytes < start.used_bytes
+            restored = len(tried.run.deviations) < len(start.run.deviations) or (tier in FREE and tried.peak_bytes <= start.peak_bytes)
             faster = tier == "spare" and tried.seconds_per_token < start.seconds_per_token
-            if not technique.estimated or room or lowers or faster or name in TIERLESS:
+            if not technique.estimated or room or restored or faster or lowers(tried, start) or name in TIERLESS:
                 return tried, frozenset({name})
     return start, frozenset()
-
-
-def tier_of(name: str, tier: str | None) -> str:
-    """The tier under which a change is shown: that of the cause where the change belongs to no tier of its own."""
-    own = all_techniques()[name].tier
-    return tier if name in TIERLESS and tier is not None and tier in ORDER else own

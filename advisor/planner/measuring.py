@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from advisor.arithmetic import CannotEstimate, estimate
 from advisor.job import JobError
@@ -12,6 +13,7 @@ from advisor.planner.constraints import ORDER, Constraints
 from advisor.run import Run
 from advisor.speed import step_time
 from advisor.techniques import NotApplicable, Technique, all_techniques
+from advisor.units import GIB
 
 Change = tuple[str, int]  # a technique and how many times it is applied
 Changes = tuple[Change, ...]
@@ -25,12 +27,17 @@ class Candidate:
     run: Run
     ledger: Ledger
     peak_bytes: int  # max_allocated
-    used_bytes: int  # what the device shows, expected
-    high_bytes: int  # the same, high end
+    used_bytes: int  # max_allocated and what is outside of torch: without the allocator's cache, which gives way at the edge
+    shown_bytes: int  # what the device shows, the cache included
     capacity_bytes: int | None
     seconds_per_token: float
     alters_learning: bool
     exact: bool
+
+    @cached_property
+    def high_bytes(self) -> int:
+        """What the device shows, high end: the range costs several estimates, so it is asked only of what may fit."""
+        return self.ledger.totals()["device_used"].high
 
     @property
     def ids(self) -> frozenset[str]:
@@ -51,14 +58,21 @@ class Bench:
     _known: dict[Changes, Candidate | None] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
-    def fits(self, c: Candidate, *, tightly: bool = False) -> bool:
-        """Whether it fits with the margin asked for; ``tightly``: expected, without a margin."""
-        if c.capacity_bytes is None:
+    def may_fit(self, c: Candidate) -> bool:
+        """Whether the expected figure fits with the margin asked for: cheap, and necessary for :meth:`fits`."""
+        if c.capacity_bytes is None or max(c.used_bytes + (self.margin_bytes or 0), c.shown_bytes) > c.capacity_bytes:
             return False
-        if tightly:
-            return c.used_bytes <= c.capacity_bytes
-        need = c.high_bytes if self.margin_bytes is None else c.used_bytes + self.margin_bytes
-        return need <= c.capacity_bytes
+        hardware = c.run.job.hardware
+        if hardware.host_memory_gib is None or not c.ledger.host_peak():
+            return True
+        ranks = min(c.run.world, hardware.gpus_per_node or 1)  # what is moved to the host must fit there, for all ranks of a node
+        return c.ledger.host_peak() * ranks <= hardware.host_memory_gib * GIB
+
+    def fits(self, c: Candidate, *, tightly: bool = False) -> bool:
+        """Whether it fits with the margin asked for, or, where none was, with the high end of the estimate; ``tightly``: its middle."""
+        if c.capacity_bytes is None or not self.may_fit(c):
+            return False
+        return tightly or self.margin_bytes is not None or c.high_bytes <= c.capacity_bytes
 
     def measure(self, changes: Sequence[Change]) -> Candidate | None:
         """The candidate of a set of changes, applied in tier order; ``None`` where one of them is not applicable then."""
@@ -108,9 +122,10 @@ class Bench:
             ledger = estimate(run)
         except CannotEstimate:
             return None
-        totals = ledger.totals()["device_used"]
+        shown = ledger.expected_totals()["device_used"].expected
+        used = shown - ledger.outside("allocator")
         time = step_time(run)
-        return Candidate(key, run, ledger, ledger.peak().bytes, totals.expected, totals.high, self.capacity(run), time.seconds_per_token, alters, exact)
+        return Candidate(key, run, ledger, ledger.peak().bytes, used, shown, self.capacity(run), time.seconds_per_token, alters, exact)
 
 
 def ordered(changes: Sequence[Change]) -> Changes:

@@ -8,16 +8,21 @@ a set from which a change can be left out is none. The search is bounded: single
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import combinations
-
-from advisor.planner.constraints import HEAVY, REPEATABLE, RISK, compatible
-from advisor.planner.measuring import Bench, Candidate, Change, Changes
+from advisor.planner.constraints import DIVIDING, REPEATABLE, RISK, WEIGHT, compatible
+from advisor.planner.measuring import Bench, Candidate, Change, Changes, ordered
 from advisor.techniques import TIERLESS, all_techniques
 
 MATTERS = 0.004  # share of the capacity below which a free change is not worth a step of the plan
-BEAM = 5
+WIDTH = 12
+WORTH = 0.03  # share of what is missing that a change must save to take part
+FIRST_BEAM = 6
+BEAM = 4
 DEPTH = 6
+BUDGET = 110  # estimates of one search, about 1 ms each
+ASKED = 6
+SHRUNK = 3
+GOOD_ENOUGH = 1.03  # of the time of a token: no need to look for a larger set that is faster
+ENOUGH_DEPTH = 2  # pairs are always looked at; beyond, the first depth that fits is taken
 
 
 def cost(c: Candidate, start: Candidate) -> tuple[int, float, int, int]:
@@ -25,45 +30,49 @@ def cost(c: Candidate, start: Candidate) -> tuple[int, float, int, int]:
     return (c.alters_learning, round(c.seconds_per_token / max(start.seconds_per_token, 1e-30), 2), len(c.changes), sum(RISK.get(i, 0) for i in c.ids))
 
 
-def options(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: bool, altering: bool) -> list[Change]:
+def options(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: int, altering: bool) -> list[Change]:
     """Single changes of the tiers that lower what ``base`` needs, repeatable ones at several strengths."""
     found: list[Change] = []
     for name, technique in all_techniques().items():
         if technique.tier not in tiers or not technique.estimated or name in base.ids or name in TIERLESS or not bench.constraints.permits(technique):
             continue
-        if (name in HEAVY) and not heavy:
+        if WEIGHT.get(name, 0) > heavy:
             continue
         single = bench.measure((*base.changes, (name, 1)))
         if single is None or (single.alters_learning and not base.alters_learning and not altering):
             continue
-        helps = single.used_bytes < base.used_bytes or single.peak_bytes < base.peak_bytes
-        if helps or name in ("zero-1", "zero-2", "zero-3", "fsdp"):  # dividing may pay only with the next change
+        if lowers(single, base) or name in DIVIDING:  # dividing may pay only with the next change
             found.append((name, 1))
             found.extend(_stronger(bench, base, name, single))
     return found
+
+
+def lowers(c: Candidate, base: Candidate) -> bool:
+    """Whether it needs less than ``base``: tensors at the peak, or what the device shows."""
+    return c.used_bytes < base.used_bytes or c.peak_bytes < base.peak_bytes or c.shown_bytes < base.shown_bytes
 
 
 def _stronger(bench: Bench, base: Candidate, name: str, single: Candidate) -> list[Change]:
     out: list[Change] = []
     last = single
     for times in range(2, REPEATABLE.get(name, 1) + 1):
-        if bench.fits(last):
+        if bench.may_fit(last):
             break
         more = bench.measure((*base.changes, (name, times)))
         if more is None or more.used_bytes >= last.used_bytes:
             break
         out.append((name, times))
         last = more
-    return out[:2] + out[-1:] if len(out) > 3 else out
+    return out[:1] + out[-1:] if len(out) > 2 else out
 
 
 def free(bench: Bench, base: Candidate, tier: str) -> Candidate:
     """Take every change of a free tier that matters, the largest saving first, until it fits."""
     while not bench.fits(base):
         best: Candidate | None = None
-        for change in options(bench, base, frozenset({tier}), heavy=False, altering=False):
+        for change in options(bench, base, frozenset({tier}), heavy=0, altering=False):
             tried = bench.measure((*base.changes, change))
-            if tried is not None and (best is None or (not bench.fits(tried), tried.used_bytes) < (not bench.fits(best), best.used_bytes)):
+            if tried is not None and (best is None or (not bench.may_fit(tried), tried.used_bytes) < (not bench.may_fit(best), best.used_bytes)):
                 best = tried
         threshold = MATTERS * (base.capacity_bytes or base.used_bytes)
         if best is None or base.used_bytes - best.used_bytes < threshold:
@@ -72,41 +81,87 @@ def free(bench: Bench, base: Candidate, tier: str) -> Candidate:
     return base
 
 
-def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str], *, heavy: bool, altering: bool, tightly: bool = False) -> list[Candidate]:
+def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str], *, heavy: int, altering: bool, tightly: bool = False) -> list[Candidate]:
     """Fitting minimal sets on top of ``base``, cheapest first; empty where none was found."""
-    singles = options(bench, base, tiers, heavy=heavy, altering=altering)
-    found: dict[Changes, Candidate] = {}
+    singles = _by_saving(bench, base, options(bench, base, tiers, heavy=heavy, altering=altering))
+    everything = _descend(bench, base, singles)
+    if not bench.fits(everything, tightly=tightly):
+        return []  # even all of it together is not enough: a later stage has more to choose from
+    seen: dict[Changes, Candidate] = {}
 
-    def consider(changes: Iterable[Change]) -> Candidate | None:
-        wanted = (*base.changes, *changes)
-        if not compatible(frozenset(i for i, _ in wanted)) or len({i for i, _ in wanted}) < len(wanted):
+    def extended(c: Candidate, change: Change) -> Candidate | None:
+        wanted = (*c.changes, change)
+        names = frozenset(i for i, _ in wanted)
+        if len(names) < len(wanted) or not compatible(names) or ordered(wanted) in seen:
             return None
         if bench.constraints.most_changes is not None and len(wanted) > bench.constraints.most_changes:
             return None
         tried = bench.measure(wanted)
-        if tried is not None and bench.fits(tried, tightly=tightly):
-            found[tried.changes] = tried
+        if tried is not None:
+            seen[tried.changes] = tried
         return tried
 
-    first = [c for s in singles if (c := consider((s,))) is not None]
-    best = min((cost(c, start)[1] for c in found.values()), default=None)
-    if best is None or best > 1.03:
-        level = first
-        strongest = sorted(first, key=lambda c: c.used_bytes)[:10]
-        pairs = [c for a, b in combinations(strongest, 2) if (c := consider((*added(a, base), *added(b, base)))) is not None]
-        level = pairs or first
-        depth = 2
-        while not found and level and depth < DEPTH and bench.spent < bench.budget:
-            beam = _beam(level)
-            level = [c for b in beam for s in singles if (c := consider((*added(b, base), s))) is not None and c.used_bytes < b.used_bytes]
-            depth += 1
-    minimal = {m.changes: m for c in found.values() if (m := shrink(bench, c, base, tightly=tightly))}
+    level = [base]
+    found: list[Candidate] = []
+    limit = bench.spent + BUDGET
+    for depth in range(1, DEPTH + 1):
+        grown = [c for parent in level for s in singles if bench.spent < limit and (c := extended(parent, s)) is not None and (depth == 1 or lowers(c, parent))]
+        found.extend(_proven(bench, grown, start, tightly=tightly))
+        cheapest = min((cost(c, start)[1] for c in found), default=None)
+        if not grown or bench.spent >= limit or (cheapest is not None and (cheapest <= GOOD_ENOUGH or depth >= ENOUGH_DEPTH)):
+            break
+        level = _beam([c for c in grown if c not in found], BEAM if depth > 1 else FIRST_BEAM)
+    best = sorted(found, key=lambda c: cost(c, start))[:SHRUNK] or [everything]
+    minimal = {m.changes: m for c in best if (m := shrink(bench, c, base, tightly=tightly))}
     return sorted(minimal.values(), key=lambda c: cost(c, start))
 
 
-def _beam(level: list[Candidate]) -> list[Candidate]:
-    seen: dict[Changes, Candidate] = {c.changes: c for c in level}
-    return sorted(seen.values(), key=lambda c: c.used_bytes)[:BEAM]
+def _by_saving(bench: Bench, base: Candidate, singles: list[Change]) -> list[Change]:
+    """The changes that save most by themselves, at most :data:`WIDTH`; those that divide are kept, because they pay with others."""
+    least = WORTH * (base.used_bytes - (base.capacity_bytes or base.used_bytes))
+    alone = {
+        change: c.used_bytes
+        for change in singles
+        if (c := bench.measure((*base.changes, change))) is not None and (base.used_bytes - c.used_bytes > least or change[0] in DIVIDING)
+    }
+    ranked = sorted(alone, key=lambda change: (change[0] not in DIVIDING, alone[change]))
+    return sorted(ranked[:WIDTH], key=lambda change: alone[change])
+
+
+def _descend(bench: Bench, base: Candidate, singles: list[Change]) -> Candidate:
+    """Everything together, one after the other while it still saves: about the least that these changes can reach."""
+    c = base
+    for name, times in sorted(singles, key=lambda change: -change[1]):
+        names = c.ids | {name}
+        if name in c.ids or not compatible(names) or (bench.constraints.most_changes is not None and len(names) > bench.constraints.most_changes):
+            continue
+        tried = bench.measure((*c.changes, (name, times)))
+        if tried is not None and lowers(tried, c):
+            c = tried
+    return c
+
+
+def _proven(bench: Bench, grown: list[Candidate], start: Candidate, *, tightly: bool) -> list[Candidate]:
+    """The cheapest of those that may fit whose range fits too: the range is asked of few, because it costs several estimates."""
+    hopeful = sorted((c for c in grown if bench.may_fit(c)), key=lambda c: cost(c, start))
+    proven: list[Candidate] = []
+    for c in hopeful[:ASKED]:
+        if bench.fits(c, tightly=tightly):
+            proven.append(c)
+            if len(proven) == SHRUNK:
+                break
+    if not proven and hopeful and not tightly:
+        least = min(hopeful, key=lambda c: c.used_bytes)  # where the cheapest have no room for the range, the smallest may
+        proven = [least] if bench.fits(least) else []
+    return proven
+
+
+def _beam(level: list[Candidate], width: int) -> list[Candidate]:
+    """The smallest, and those that are small for their time."""
+    by_size = sorted(level, key=lambda c: c.used_bytes)
+    by_worth = sorted(level, key=lambda c: c.used_bytes * c.seconds_per_token)
+    chosen = {c.changes: c for pair in zip(by_size, by_worth, strict=True) for c in pair}
+    return list(chosen.values())[:width]
 
 
 def added(c: Candidate, base: Candidate) -> tuple[Change, ...]:

@@ -9,6 +9,7 @@ from advisor.job import Job
 from advisor.planner import words
 from advisor.planner.constraints import ORDER
 from advisor.planner.measuring import Bench, Candidate, Change, ordered, technique_of
+from advisor.planner.searching import lowers
 from advisor.report import Step
 from advisor.techniques import TIERLESS, Technique, all_techniques
 from advisor.units import show
@@ -16,7 +17,7 @@ from advisor.units import show
 MOST_ALTERNATIVES = 24
 
 
-def steps(bench: Bench, start: Candidate, end: Candidate, first: frozenset[str]) -> tuple[Step, ...]:
+def steps(bench: Bench, start: Candidate, end: Candidate, first: frozenset[str], *, tightly: bool = False) -> tuple[Step, ...]:
     """The steps from the run as it is to ``end``; what cures the first cause comes first, then tier order."""
     sequence = sorted(end.changes, key=lambda c: c[0] not in first)
     out: list[Step] = []
@@ -25,12 +26,12 @@ def steps(bench: Bench, start: Candidate, end: Candidate, first: frozenset[str])
         after = end if index == len(sequence) - 1 else bench.measure(sequence[: index + 1])
         if after is None:
             continue
-        out.append(_step(bench, sequence[index], before, after))
+        out.append(_step(bench, sequence[index], before, after, tightly=tightly))
         before = after
     return tuple(out)
 
 
-def _step(bench: Bench, change: Change, before: Candidate, after: Candidate) -> Step:
+def _step(bench: Bench, change: Change, before: Candidate, after: Candidate, *, tightly: bool) -> Step:
     technique = technique_of(change)
     ratio = after.seconds_per_token / before.seconds_per_token if before.seconds_per_token > 0 else None
     why = _why(technique, before, after, ratio)
@@ -46,7 +47,7 @@ def _step(bench: Bench, change: Change, before: Candidate, after: Candidate) -> 
         exact=flags.exact,
         settings=lines(before.run.job, after.run.job),
         why=why,
-        fits_after=None if after.capacity_bytes is None else bench.fits(after) or bench.fits(after, tightly=True),
+        fits_after=None if after.capacity_bytes is None else bench.fits(after, tightly=tightly),
         alters_learning=flags.alters_learning,
         run=after.run,
     )
@@ -58,9 +59,10 @@ def _why(technique: Technique, before: Candidate, after: Candidate, ratio: float
         if freed > words.NEGLIGIBLE:
             return f"Gives {show(freed)} of the card back. No change of the job is estimated for it."
         return "An action: what it frees cannot be estimated from the job."
-    saved = words.saving(before.ledger, after.ledger, before.used_bytes, after.used_bytes)
+    saved = words.saving(before.ledger, after.ledger, before.shown_bytes, after.shown_bytes)
     flags = technique.judged(before.run, after.run)
-    return f"{saved}{words.price(ratio)}{words.learning(flags.exact, flags.alters_learning)}"
+    stall = words.ring(after.run) if technique.id == "context-parallel" else ""
+    return f"{saved}{words.price(ratio)}{stall}{words.learning(flags.exact, flags.alters_learning)}"
 
 
 def title(technique: str) -> str:
@@ -93,12 +95,11 @@ def alternatives(bench: Bench, start: Candidate, end: Candidate, *, spare: bool 
         tried = bench.measure(((name, 1),))
         if tried is None:
             continue
-        lowers = tried.peak_bytes < start.peak_bytes or tried.used_bytes < start.used_bytes
         faster = technique.tier == "spare" and tried.seconds_per_token < start.seconds_per_token and bench.fits(tried)
-        if not (faster if technique.tier == "spare" else lowers):
+        if not (faster if technique.tier == "spare" else lowers(tried, start)):
             continue
         rank = -1 if spare and technique.tier == "spare" else ORDER[technique.tier]
-        found.append((rank, tried.used_bytes, _step(bench, (name, 1), start, tried)))
+        found.append((rank, tried.used_bytes, _step(bench, (name, 1), start, tried, tightly=True)))
     return tuple(step for _, _, step in sorted(found, key=lambda x: x[:2])[:MOST_ALTERNATIVES])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.ledger import Ledger
+from advisor.run import Run
 from advisor.units import show
 
 PART_WORDS = {
@@ -39,6 +40,21 @@ def price(ratio: float | None) -> str:
     if abs(ratio - 1) < 0.01:
         return " A token takes as long as before."
     return f" A token takes {abs(ratio - 1) * 100:.0f} % {'longer' if ratio > 1 else 'less'} (estimated)."
+
+
+def ring(run: Run) -> str:
+    """Whether the ring's exchange hides behind attention at this length, card and link."""
+    from advisor.pace.ring import ring as of
+
+    found = of(run)
+    if found is None:
+        return ""
+    if found.stall <= 0:
+        return f" The ring hides: {found.tokens:,} tokens a rank, and from {found.hides_from:,} on computing takes longer than passing on."
+    return (
+        f" The ring stalls: it hides from {found.hides_from:,} tokens a rank, and there are {found.tokens:,};"
+        f" passing on takes {found.stall * 100:.0f} % longer than attention."
+    )
 
 
 def learning(exact: bool, alters: bool) -> str:
