@@ -24,7 +24,7 @@ def holdings(ctx: Context, held: Sequence[Holding]) -> Iterator[Holding]:
         elif d.kind == "ineffective" and d.phases:
             yield from _ineffective(ctx, d)
         elif d.kind == "widened" and d.part is not None:
-            yield from _widened(ctx, d, held)
+            yield from _widened(d, held)
         elif d.kind == "retained":
             yield from _retained(ctx, d, held)
 
@@ -69,7 +69,7 @@ def _ineffective(ctx: Context, d: Deviation) -> Iterator[Holding]:
     )  # fmt: skip
 
 
-def _widened(ctx: Context, d: Deviation, held: Sequence[Holding]) -> Iterator[Holding]:
+def _widened(d: Deviation, held: Sequence[Holding]) -> Iterator[Holding]:
     wide = bytes_of(d.to, 4)
     for h in held:
         if h.part == d.part and h.device == "gpu" and h.bytes:

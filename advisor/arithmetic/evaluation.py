@@ -35,7 +35,8 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     running = tokens * ctx.compute * (4 * ctx.arch.hidden + 3 * -(-block // ctx.tensor))
     yield Holding(
         "activations", "running block of the evaluation", running, ctx.moments & {at.EVAL_FORWARD}, "tokens x bytes_each x (4 x hidden + 3 x mlp_width)",
-        {"tokens": tokens, "bytes_each": ctx.compute, "hidden": ctx.arch.hidden, "mlp_width": block}, "no graph: input, residual, normalised input, output; gate, up, product",
+        {"tokens": tokens, "bytes_each": ctx.compute, "hidden": ctx.arch.hidden, "mlp_width": block},
+        "no graph: input, residual, normalised input, output; gate, up, product",
         error="a bound on one block's temporaries",
     )  # fmt: skip
     if section.accumulate == "device" and section.keeps in (None, "logits", "argmax"):

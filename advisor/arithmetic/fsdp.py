@@ -12,7 +12,7 @@ from advisor.arithmetic import layouts, settings
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.parameters import Unit
-from advisor.arithmetic.sharding import split
+from advisor.arithmetic.sharding import quantised_ranks, split
 from advisor.ledger import Holding
 
 TOGETHER = frozenset({"litgpt"})  # one unit a transformer block, adapters inside (litgpt finetune/lora.py, FSDPStrategy(auto_wrap_policy={Block}))
@@ -30,7 +30,7 @@ def unsharded(ctx: Context) -> int:
 def gathered(ctx: Context, unit: Unit) -> int:
     """Bytes of one whole layer of a unit as it is gathered: constants of quantised layouts are never sharded, so never gathered."""
     each = unsharded(ctx)
-    quantised = layouts.packed(ctx.base, unit.quantised) if unit.quantised else 0
+    quantised = layouts.packed(ctx.base, unit.quantised) if unit.quantised and quantised_ranks(ctx) > 1 else 0
     together = unit.adapters * (each if ctx.job.precision.mixed == "fsdp" else ctx.adapter)
     return (unit.frozen + unit.trained) * each + quantised + together
 
@@ -216,7 +216,8 @@ def _gathered_2(ctx: Context) -> Iterator[Holding]:
         layout="gathered", copy_of=source, need="needed",
     )  # fmt: skip
     yield Holding(
-        "communication", "next block's all-gather buffer", block, moments & {at.FORWARD, at.LOSS_FORWARD, at.BACKWARD_LAST}, "block_elements x bytes_each", values,
+        "communication", "next block's all-gather buffer", block, moments & {at.FORWARD, at.LOSS_FORWARD, at.BACKWARD_LAST}, "block_elements x bytes_each",
+        values,
         f"{FSDP2}: the buffer of one gather lives until the next one's copy-out", layout="gathered", copy_of=source, need="needed",
     )  # fmt: skip
 
@@ -266,7 +267,8 @@ def _gradients_2(ctx: Context) -> Iterator[Holding]:
     if waiting:
         yield Holding(
             "gradients", "gradient of the head", waiting * each, moments & (set() if apart else {at.BACKWARD_LAST, at.BACKWARD_FIRST}),
-            "head_elements x bytes_each", {"head_elements": waiting, "bytes_each": each}, f"{FSDP2} post_backward: a unit reduces when all its gradients are there",
+            "head_elements x bytes_each", {"head_elements": waiting, "bytes_each": each},
+            f"{FSDP2} post_backward: a unit reduces when all its gradients are there",
         )  # fmt: skip
     last = root.trained - (head if apart else 0)
     if last:

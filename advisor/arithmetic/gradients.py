@@ -85,7 +85,8 @@ def _whole(ctx: Context) -> Iterator[Holding]:
     if tied and table:
         yield Holding(
             "gradients", "the tied table's second gradient", table * base, ctx.trains & {at.BACKWARD_ROOT}, "elements x bytes_each",
-            {"elements": table, "bytes_each": base}, "torch embedding_dense_backward makes a whole table before it is added to the head's gradient", dtype=dtype,
+            {"elements": table, "bytes_each": base}, "torch embedding_dense_backward makes a whole table before it is added to the head's gradient",
+            dtype=dtype,
         )  # fmt: skip
 
 

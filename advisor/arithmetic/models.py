@@ -27,7 +27,8 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     if job.reward == "copy":
         yield Holding(
             "reward", "reward model of the policy's shape", frozen_copy(ctx), ctx.moments - {at.LOAD_MATERIALISE, at.LOAD_READY},
-            "elements x bytes_each / ranks", _values(ctx), PREPARED, dtype=job.precision.weights, error="its own config is not known: the policy's shape is assumed",
+            "elements x bytes_each / ranks", _values(ctx), PREPARED, dtype=job.precision.weights,
+            error="its own config is not known: the policy's shape is assumed",
         )  # fmt: skip
     if job.critic == "copy":
         yield from _critic(ctx)

@@ -6,12 +6,14 @@ Counts are those of one tensor- and expert-parallel rank, before any division of
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advisor.architecture import Architecture, Block, Tensor
 from advisor.job import Job
 
 FUSED_EXPERTS = frozenset({"gpt_oss", "llama4", "llama4_text", "dbrx", "granitemoe", "granitemoehybrid", "granitemoeshared", "jetmoe"})
+# Layers trained at a time: LISA's and ms-swift's usual 2 (paper 2403.17919), one block (BAdam 2404.02827), LLaMA-Factory's freeze_trainable_layers 2
+ACTIVE = {"lisa": 2, "badam": 1, "freeze": 2}
 ADAPTED = frozenset({"lora", "dora"})
 ATTENTION_QV = ("q_proj", "v_proj", "query_key_value", "qkv_proj", "c_attn", "Wqkv", "query", "value", "q", "v", "qkv")
 REPLICATED = frozenset({"norm", "router", "position"})  # whole on every tensor-parallel rank
@@ -113,6 +115,10 @@ def count(
     outer = _unit("outer tensors", 1, tuple(outside), fates, tensor, 1, 1)
     if embedding or head:
         outer = _pad_vocabulary(outer, arch, job, tensor)
+    active = ACTIVE.get(fates.kind)
+    if active is not None:
+        kinds, vision = _some_layers(kinds, active), tuple(_frozen(u) for u in vision)
+        outer = outer if fates.kind == "lisa" else _frozen(outer)
     every = (*kinds, *vision, outer)
     return Counts(
         blocks=kinds,
@@ -136,6 +142,8 @@ def experts_are_linear(arch: Architecture, job: Job) -> bool:
     """
     if job.method.base in ("gptq-int4", "awq-int4"):
         return True
+    if job.framework.name == "axolotl" and job.method.base not in (None, "none"):
+        return True  # axolotl quantize_moe_experts quantises the fused tensors too
     if (job.model.source or "huggingface") != "huggingface" or arch.model_type in FUSED_EXPERTS:
         return False
     major = re.match(r"(\d+)", (job.framework.versions or {}).get("transformers", ""))
@@ -194,7 +202,7 @@ class _Fates:
     def of(self, t: Tensor) -> str:
         if t.role in ("vision", "projector") and self.tower == "frozen" and t.role == "vision":
             return "frozen"
-        if not self.adapted and self.kind != "freeze":
+        if not self.adapted:
             return "trained"
         leaf = t.name.rpartition(".")[2]
         if leaf in self.saved or t.name in self.saved:
@@ -231,6 +239,33 @@ def _unit(name: str, layers: int, tensors: tuple[Tensor, ...], fates: _Fates, tp
         sum(i.total for i in items if i.expert and i.fate in ("frozen", "quantised")),
         sum(i.times * (2 if i.fate == "adapter" else 1) for i in items if i.fate in ("trained", "adapter")),
     )  # fmt: skip
+
+
+def _frozen(unit: Unit) -> Unit:
+    """The same tensors without training."""
+    items = tuple(replace(i, fate="frozen") if i.fate == "trained" else i for i in unit.items)
+    return replace(
+        unit,
+        items=items,
+        frozen=unit.frozen + unit.trained,
+        trained=0,
+        experts_trained=0,
+        trained_tensors=0,
+        experts_frozen=unit.experts_frozen + unit.experts_trained,
+    )
+
+
+def _some_layers(kinds: tuple[Unit, ...], active: int) -> tuple[Unit, ...]:
+    """Only ``active`` layers train, those of the last kinds first."""
+    out: list[Unit] = []
+    for unit in reversed(kinds):
+        trained = min(active, unit.layers)
+        active -= trained
+        if trained:
+            out.append(replace(unit, layers=trained))
+        if unit.layers > trained:
+            out.append(_frozen(replace(unit, layers=unit.layers - trained)))
+    return tuple(reversed(out))
 
 
 def _pad_vocabulary(outer: Unit, arch: Architecture, job: Job, tensor: int) -> Unit:

@@ -45,14 +45,8 @@ def waiting(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
     extra = one * alive // chunks - one
     if extra <= 0:
         return []
-    return [
-        Holding(
-            "activations",
-            "activations of other micro batches in flight",
-            extra,
-            ctx.trains - {at.STEP},
-            "saved_bytes x chunks_alive / chunks - saved_bytes",
-            {"saved_bytes": one, "chunks_alive": alive, "chunks": chunks},
-            "Megatron-LM core/pipeline_parallel/schedules.py, warm-up micro batches",
-        )  # fmt: skip
-    ]
+    more = Holding(
+        "activations", "activations of other micro batches in flight", extra, ctx.trains - {at.STEP}, "saved_bytes x chunks_alive / chunks - saved_bytes",
+        {"saved_bytes": one, "chunks_alive": alive, "chunks": chunks}, "Megatron-LM core/pipeline_parallel/schedules.py, warm-up micro batches",
+    )  # fmt: skip
+    return [more]

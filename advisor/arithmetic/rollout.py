@@ -17,6 +17,10 @@ from advisor.units import GIB, MIB
 
 GRAPHS = 610 * MIB  # median of seven start-up lines of colocated vLLM engines (0.21 to 0.72 GiB), unslothai/notebooks printed outputs
 BUCKET = 2048 * MIB  # verl rollout.update_weights_bucket_megabytes
+BUDGET = {
+    "vllm": "vLLM v1/worker/gpu_worker.py determine_available_memory: the cache takes what the budget leaves",
+    "sglang": "SGLang mem_fraction_static",
+}
 QUANTISED = {"awq-int4": "awq-int4", "gptq-int4": "gptq-int4", "nf4": "nf4", "fp8": "fp8"}
 
 
@@ -37,7 +41,8 @@ def holdings(ctx: Context, held: Sequence[Holding]) -> Iterator[Holding]:
         if r.sleep == "level-1":
             yield Holding(
                 "rollout-weights", "engine's weights asleep on the host", size, ctx.moments - {at.GENERATE}, "elements x bytes_each / engine_ranks",
-                {"elements": ctx.arch.parameters, "bytes_each": dtype, "engine_ranks": r.tensor or 1}, "vLLM device_allocator/cumem.py: level 1 keeps them pinned",
+                {"elements": ctx.arch.parameters, "bytes_each": dtype, "engine_ranks": r.tensor or 1},
+                "vLLM device_allocator/cumem.py: level 1 keeps them pinned",
                 device="host",
             )  # fmt: skip
     yield from _cache(ctx, 0 if r.shares_weights else size, awake, held)
@@ -96,15 +101,11 @@ def _cache(ctx: Context, weights: int, awake: frozenset[str], held: Sequence[Hol
     inside = r.engine != "vllm" or version is None or version >= (0, 21)  # graphs are part of the budget since vLLM 0.21
     graphs = 0 if r.engine == "sglang" else GRAPHS
     cache = max(0, budget - weights - (graphs if inside else 0))
-    stated = cache
-    if r.max_sequences and r.max_length and r.engine == "vllm":
-        values = {"budget": budget, "weights": weights, "graphs": graphs, "share": r.memory_fraction}
-    else:
-        values = {"budget": budget, "weights": weights, "graphs": graphs, "share": r.memory_fraction}
+    values = {"budget": budget, "weights": weights, "graphs": graphs, "share": r.memory_fraction}
     cache_moments = awake | (frozenset({at.HANDOVER}) if r.wake == "at-once" or not r.sleep or r.sleep == "none" else frozenset())
     yield Holding(
-        "rollout-cache", "engine's key-value cache and profile peak", stated, cache_moments & ctx.moments, "budget - weights - graphs", values,
-        "vLLM v1/worker/gpu_worker.py determine_available_memory: the cache takes what the budget leaves" if r.engine == "vllm" else "SGLang mem_fraction_static",
+        "rollout-cache", "engine's key-value cache and profile peak", cache, cache_moments & ctx.moments, "budget - weights - graphs", values,
+        BUDGET.get(r.engine or "vllm", "the engine's memory fraction"),
     )  # fmt: skip
     if graphs:
         yield Holding(
@@ -136,5 +137,6 @@ def _handover(ctx: Context) -> Iterator[Holding]:
     yield Holding(
         "communication", f"weights gathered for the hand-over ({grain} at once)", sizes[grain], frozenset({at.HANDOVER}), "elements x bytes_each",
         {"elements": sizes[grain] // max(1, each), "bytes_each": each}, "TRL generation/vllm_generation.py, verl rollout_mode, OpenRLHF ppo_actor broadcast",
-        copy_of="trained weights" if c.trained else "frozen weights", need="avoidable" if grain == "everything" else "needed", error=None if grain != "bucket" else f"bucket of {BUCKET / GIB:.0f} GiB",
+        copy_of="trained weights" if c.trained else "frozen weights", need="avoidable" if grain == "everything" else "needed",
+        error=None if grain != "bucket" else f"bucket of {BUCKET / GIB:.0f} GiB",
     )  # fmt: skip

@@ -29,13 +29,15 @@ def _save(ctx: Context) -> Iterator[Holding]:
         if section.to_host is False:
             yield Holding(
                 "weights", "whole model gathered on the device", whole, ctx.moments & {at.SAVE}, "elements x bytes_each", values,
-                "torch FSDP FULL_STATE_DICT without offload_to_cpu; DeepSpeed stage3_gather_16bit_weights_on_model_save", copy_of="trained weights", need="avoidable",
+                "torch FSDP FULL_STATE_DICT without offload_to_cpu; DeepSpeed stage3_gather_16bit_weights_on_model_save", copy_of="trained weights",
+                need="avoidable",
             )  # fmt: skip
         else:
             unit = max((u.elements for u in (*c.blocks, c.outer)), default=0)
             yield Holding(
                 "communication", "unit gathered on its way to the host", unit * ctx.weight, ctx.moments & {at.SAVE}, "unit_elements x bytes_each",
-                {"unit_elements": unit, "bytes_each": ctx.weight}, "torch/distributed/fsdp/_state_dict_utils.py: one unit at a time", copy_of="trained weights", need="needed",
+                {"unit_elements": unit, "bytes_each": ctx.weight}, "torch/distributed/fsdp/_state_dict_utils.py: one unit at a time",
+                copy_of="trained weights", need="needed",
             )  # fmt: skip
     copies = min(ctx.job.hardware.gpus_per_node or 1, ctx.run.world) if section.gather == "every-rank" else 1
     yield Holding(
@@ -52,7 +54,8 @@ def _resume(ctx: Context) -> Iterator[Holding]:
     on_device = section.map == "device"
     yield Holding(
         "optimizer", "checkpoint read beside the live state", states, ctx.moments & {at.RESUME}, "weights_bytes + state_bytes",
-        {"weights_bytes": resident(ctx), "state_bytes": states - resident(ctx)}, "torch.load(map_location): the whole file's tensors before load_state_dict copies them",
+        {"weights_bytes": resident(ctx), "state_bytes": states - resident(ctx)},
+        "torch.load(map_location): the whole file's tensors before load_state_dict copies them",
         device="gpu" if on_device else "host", copy_of="optimizer states" if on_device else None, need="avoidable" if on_device else None,
     )  # fmt: skip
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.parameters import Unit
 
+BITSANDBYTES = frozenset({"nf4", "fp4", "int8"})
+ON_ACCELERATE = frozenset({"hf-trainer", "trl", "accelerate", "axolotl", "llama-factory", "ms-swift"})
 DIVIDES_WEIGHTS = frozenset({"fsdp1", "fsdp2", "zero3", "megatron-fsdp"})
 DIVIDES_GRADIENTS = frozenset({"fsdp1", "fsdp2", "zero2", "zero3", "megatron-fsdp"})
 DIVIDES_STATES = frozenset({"fsdp1", "fsdp2", "zero1", "zero2", "zero3", "megatron-distributed", "megatron-fsdp"})
@@ -13,6 +15,16 @@ DIVIDES_STATES = frozenset({"fsdp1", "fsdp2", "zero1", "zero2", "zero3", "megatr
 def weight_ranks(ctx: Context) -> int:
     """Ranks that share one copy of the weights."""
     return ctx.shard if ctx.strategy in DIVIDES_WEIGHTS else 1
+
+
+def quantised_ranks(ctx: Context) -> int:
+    """Ranks that share the quantised base: FSDP2 through accelerate leaves frozen bitsandbytes parameters out, whole on every rank.
+
+    accelerate utils/fsdp_utils.py fsdp2_prepare_model excludes Params4bit unless it is stored in a float dtype.
+    """
+    if ctx.strategy == "fsdp2" and ctx.base in BITSANDBYTES and ctx.framework in ON_ACCELERATE:
+        return 1
+    return weight_ranks(ctx)
 
 
 def gradient_ranks(ctx: Context) -> int:

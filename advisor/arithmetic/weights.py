@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from advisor.arithmetic import layouts
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import Context
-from advisor.arithmetic.sharding import learned_share, split, state_ranks, weight_ranks
+from advisor.arithmetic.sharding import learned_share, quantised_ranks, split, state_ranks, weight_ranks
 from advisor.ledger import DeviceName, Holding
 
 
@@ -39,8 +39,8 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     if c.quantised:
         payload, constants = quantised_bytes(ctx)
         yield Holding(
-            "weights", f"base in {ctx.base}", split(payload, ranks) + constants, alive, "payload_bytes / ranks + constants_bytes",
-            {"elements": c.quantised, "payload_bytes": payload, "constants_bytes": constants, "ranks": ranks},
+            "weights", f"base in {ctx.base}", split(payload, quantised_ranks(ctx)) + constants, alive, "payload_bytes / ranks + constants_bytes",
+            {"elements": c.quantised, "payload_bytes": payload, "constants_bytes": constants, "ranks": quantised_ranks(ctx)},
             "layouts of bitsandbytes, GPTQ, AWQ, MXFP4; block constants stay whole on every rank", dtype=ctx.base, layout=ctx.base,
         )  # fmt: skip
     if c.adapters:
@@ -59,7 +59,8 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     if job.precision.master == "fp32" and c.learned and not ctx.optimizer_away:
         over = state_ranks(ctx)
         yield Holding(
-            "weights", "fp32 masters", 4 * learned_share(ctx, over), alive - {at.LOAD_READY} - ({at.GENERATE, at.HANDOVER} if "optimizer" in ctx.parked else frozenset()), "trained_elements x 4 / ranks",
+            "weights", "fp32 masters", 4 * learned_share(ctx, over), alive - {at.LOAD_READY} - ({at.GENERATE,
+            at.HANDOVER} if "optimizer" in ctx.parked else frozenset()), "trained_elements x 4 / ranks",
             {"trained_elements": c.learned, "ranks": over}, "DeepSpeed bf16/fp16 optimizers and Megatron's mixed-precision optimizer keep an fp32 copy",
             dtype="fp32", copy_of="trained weights", need="needed", layout="sharded" if over > 1 else "dense",
         )  # fmt: skip
@@ -71,7 +72,7 @@ def resident(ctx: Context) -> int:
     each = 4 if ctx.job.method.kbit_preparation and ctx.base in ("nf4", "fp4", "int8") else ctx.weight
     payload, constants = quantised_bytes(ctx) if c.quantised else (0, 0)
     plain = ctx.weight * _share(ctx, ranks, "trained") + each * _share(ctx, ranks, "frozen") + ctx.adapter * _share(ctx, ranks, "adapters")
-    return plain + split(payload, ranks) + constants
+    return plain + split(payload, quantised_ranks(ctx)) + constants
 
 
 def _casts(ctx: Context) -> Iterator[Holding]:
@@ -145,7 +146,7 @@ def _offloaded(ctx: Context, ranks: int) -> Iterator[Holding]:
     """Parameters at home on the host: the card holds what communication gathers, and constants of quantised layouts."""
     c = ctx.counts
     payload, constants = quantised_bytes(ctx) if c.quantised else (0, 0)
-    size = ctx.weight * split(c.trained + c.frozen, ranks) + ctx.adapter * split(c.adapters, ranks) + split(payload, ranks)
+    size = ctx.weight * split(c.trained + c.frozen, ranks) + ctx.adapter * split(c.adapters, ranks) + split(payload, quantised_ranks(ctx))
     device: DeviceName = "nvme" if ctx.job.offload.parameters == "nvme" else "host"
     yield Holding(
         "weights", "weights on the host", size, ctx.moments, "elements x bytes_each / ranks",

@@ -30,7 +30,8 @@ def communication(ctx: Context) -> Iterator[Holding]:
     if bucket and ctx.strategy != "zero3" and ctx.shard > 1:
         copies = 2  # the bucket being filled, and the one being reduced
         yield Holding(
-            "communication", "reduce buckets", copies * bucket * each, ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD}), "buckets x bucket_elements x bytes_each",
+            "communication", "reduce buckets", copies * bucket * each, ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD}),
+            "buckets x bucket_elements x bytes_each",
             {"buckets": copies, "bucket_elements": bucket, "bytes_each": each}, "deepspeed stage_1_and_2.py ipg_buckets", layout="bucket",
         )  # fmt: skip
     elif bucket and ctx.strategy == "zero3":
@@ -55,7 +56,8 @@ def _gathered(ctx: Context) -> Iterator[Holding]:
     source = "trained weights" if c.trained else "frozen weights"
     yield Holding(
         "communication", "persistent small parameters", kept * each, moments, "elements x bytes_each", {"elements": kept, "bytes_each": each},
-        "deepspeed partition_parameters.py: tensors under stage3_param_persistence_threshold are never divided", layout="gathered", copy_of=source, need="needed",
+        "deepspeed partition_parameters.py: tensors under stage3_param_persistence_threshold are never divided", layout="gathered", copy_of=source,
+        need="needed",
     )  # fmt: skip
     block = max((u for u in c.blocks), key=lambda u: u.elements, default=c.outer)
     whole = sum(u.layers * u.elements for u in c.units)
@@ -78,13 +80,15 @@ def _gathered(ctx: Context) -> Iterator[Holding]:
     )  # fmt: skip
     table = max((i.elements for i in c.outer.items if i.elements), default=0)
     yield Holding(
-        "communication", "all-gather output beside the parameters cut from it", max(prefetch, largest) * each, moments & {at.FORWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST},
+        "communication", "all-gather output beside the parameters cut from it", max(prefetch, largest) * each, moments & {at.FORWARD, at.BACKWARD_LAST,
+        at.BACKWARD_FIRST},
         "elements x bytes_each", {"elements": max(prefetch, largest), "bytes_each": each}, "deepspeed partition_parameters.py AllGatherCoalescedHandle.wait",
         layout="gathered",
     )  # fmt: skip
     yield Holding(
         "communication", "gathered embedding or head", table * each, moments & {at.BACKWARD_ROOT}, "elements x bytes_each",
-        {"elements": table, "bytes_each": each}, "deepspeed partitioned_param_coordinator.py fetch_sub_module", layout="gathered", copy_of=source, need="needed",
+        {"elements": table, "bytes_each": each}, "deepspeed partitioned_param_coordinator.py fetch_sub_module", layout="gathered", copy_of=source,
+        need="needed",
     )  # fmt: skip
 
 
