@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from advisor.arithmetic import moments as at
 from advisor.arithmetic import settings
 from advisor.arithmetic.blocks.block import count
 from advisor.arithmetic.blocks.tape import Counted, Size, Step
-from advisor.arithmetic.checkpointing import checkpoints, kept_at_rest, recomputed_layers
+from advisor.arithmetic.checkpointing import checkpoints, kept_at_rest, offloaded, recomputed_layers
 from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
 
@@ -36,6 +37,9 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         if not whole:
             continue
         kept, _ = kept_at_rest(ctx, c)
+        away, kept = offloaded(ctx, kept)
+        for s in away:
+            yield replace(_holding(ctx, f"{s.name} (offloaded)", s.size, whole, UNTIL_LOSS | LAST, s.element), device="host")
         for s in kept:
             yield _holding(ctx, s.name, s.size, whole, UNTIL_LOSS, s.element)
         each = sum(_bytes(ctx, s.size) for s in kept)

@@ -10,7 +10,7 @@ from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
 
 FORWARD_ON = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST})
-POLICY_SOURCE = "torchtitan activation_checkpoint.py: keeps every second matrix product and attention's output"
+GROUPS = {"attn_norm": ("layernorm",), "mlp_norm": ("layernorm",), "expert_fc1": ("moe_expert",)}  # Megatron's offload names -> groups of a tape
 SOURCE = "torch.utils.checkpoint: keeps the inputs of the checkpointed block"
 
 
@@ -50,3 +50,15 @@ def kept_at_rest(ctx: Context, counted: Counted) -> tuple[tuple[Saved, ...], boo
         return (*counted.by_policy, Saved("layer input", 0, counted.input)), True
     names = frozenset(selective.ops if selective is not None and selective.ops else ("core_attn",))
     return tuple(s for s in counted.saved if not names & frozenset(s.group.split())), True
+
+
+def offloaded(ctx: Context, kept: tuple[Saved, ...]) -> tuple[tuple[Saved, ...], tuple[Saved, ...]]:
+    """What goes to the host until the backward pass comes to its block, and what stays: all, or what the listed modules make."""
+    if ctx.job.offload.activations != "cpu":
+        return (), kept
+    modules = ctx.job.offload.activation_modules
+    if not modules:
+        return kept, ()
+    names = frozenset(group for m in modules for group in GROUPS.get(m, (m,)))
+    away = tuple(s for s in kept if names & frozenset(s.group.split()))
+    return away, tuple(s for s in kept if s not in away)

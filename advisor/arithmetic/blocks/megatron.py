@@ -8,7 +8,7 @@ activation keeps both halves before it and the product behind it; no dropout mas
 from __future__ import annotations
 
 from advisor.architecture import Block, Experts
-from advisor.arithmetic.blocks.latent import latent_attention
+from advisor.arithmetic.blocks.latent import latent_attention, unfused_core
 from advisor.arithmetic.blocks.operations import dropout, linear, parts, residual, tokens
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Size, Tape, Value
@@ -58,16 +58,6 @@ def fused_core(tape: Tape, q: Value, k: Value, v: Value, heads: float, d: int) -
         kind="attention",
         label="attention output",
     )
-
-
-def unfused_core(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, d: int) -> Value:
-    """Score matrix in memory: softmax in 16 bit by the fused kernel, dropout mask and result (the 5 a s² b of Korthikanti et al.)."""
-    with tape.group("core_attn"):
-        raw = tape.run("scores", (q, k), heads, q.element, saves=(q, k), pairs=True, label="attention scores")
-        soft = tape.run("softmax", (raw,), heads, q.element, pairs=True, saves_output=True, label="attention weights")
-        kept = dropout(tape, s, soft, s.attention_dropout, "attention weights", pairs=True)
-    y = tape.run("weights x value", (kept, v), heads * d, q.element, saves=(kept, v), label="attention output heads first")
-    return tape.run("transpose", (y,), heads * d, q.element, label="attention output")
 
 
 def _mlp(tape: Tape, s: Setting, block: Block, x: Value, share: float, *, width: float | None = None) -> Value:
