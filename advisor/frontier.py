@@ -7,7 +7,7 @@ boundary of an m x n map is found with m + n estimates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from advisor import cards
 from advisor.arithmetic import CannotEstimate, estimate
@@ -30,36 +30,41 @@ class OnCard:
     card: cards.Card
     verdict: Verdict
     used_bytes: int
-    high_bytes: int
     usable_bytes: int
 
 
 def batch_map(run: Run, micro_batches: Sequence[int] = MICRO_BATCHES, sequences: Sequence[int] = SEQUENCES) -> dict[tuple[int, int], Verdict]:
     """``(micro_batch, seq_len)`` to fits, tight or ooms; empty where the run cannot be judged (card or model not known)."""
-    if run.usable is None:
+    if run.usable is None or run.missing:
         return {}
     known: dict[tuple[int, int], Verdict] = {}
-    for wanted in ("fits", "tight"):
-        allowed = ("fits",) if wanted == "fits" else ("fits", "tight")
-        rows = len(micro_batches)
-        for seq in sequences:
-            while rows and _at(run, micro_batches[rows - 1], seq, known) not in allowed:
-                rows -= 1
-            for index, micro in enumerate(micro_batches):
-                if index < rows:
-                    known.setdefault((micro, seq), "fits" if wanted == "fits" else "tight")
+    outer, inner = len(micro_batches), len(micro_batches)  # rows below these may still be tight, may still fit
     for seq in sequences:
-        for micro in micro_batches:
-            known.setdefault((micro, seq), "ooms")
-    return known if "incomplete" not in known.values() else {}
+        while outer and _at(run, micro_batches[outer - 1], seq, known) == "ooms":
+            outer -= 1
+        inner = min(inner, outer)
+        while inner and _at(run, micro_batches[inner - 1], seq, known) != "fits":
+            inner -= 1
+        for index, micro in enumerate(micro_batches):
+            known[micro, seq] = "fits" if index < inner else "tight" if index < outer else "ooms"
+    return known
 
 
 def _at(run: Run, micro: int, seq: int, known: dict[tuple[int, int], Verdict]) -> Verdict:
     found = known.get((micro, seq))
     if found is None:
-        changed = run.but(batch={"micro_batch": micro, "seq_len": seq})
-        found = known[micro, seq] = judge(changed, estimate(changed))[0]
+        job = run.job.but(batch={"micro_batch": micro, "seq_len": seq})  # what else was resolved does not follow from these two
+        found = known[micro, seq] = _judged(replace(run, job=job, _cache={}))[0]
     return found
+
+
+def _judged(run: Run) -> tuple[Verdict, int]:
+    """The verdict and the expected bytes on the device; the range, which takes several estimates, only where it decides."""
+    ledger = estimate(run)
+    used = ledger.expected_totals()["device_used"].expected
+    if run.usable is not None and used > run.usable[0]:
+        return "ooms", used
+    return judge(run, ledger)[0], used
 
 
 def largest_batches(found: dict[tuple[int, int], Verdict]) -> list[tuple[int, int | None]]:
@@ -78,12 +83,9 @@ def on_cards(run: Run) -> list[OnCard]:
     for card in cards.catalogue().values():
         try:
             changed = run.but(hardware={"gpu": card.id})
-            ledger = estimate(changed)
+            verdict, used = _judged(changed)
         except (JobError, CannotEstimate):
             continue
-        usable = changed.usable
-        if usable is None:
-            continue
-        used = ledger.totals()["device_used"]
-        out.append(OnCard(card, judge(changed, ledger)[0], used.expected, used.high, usable[0]))
+        if changed.usable is not None:
+            out.append(OnCard(card, verdict, used, changed.usable[0]))
     return sorted(out, key=lambda c: (c.usable_bytes, c.card.name))

@@ -44,6 +44,11 @@ class Link:
         """Whether it is short enough to be given as an address; else it is offered as a file."""
         return len(self.query) <= MAX_LINK
 
+    @property
+    def parameters(self) -> dict[str, str]:
+        """The link as a mapping, for a page that sets its own address; empty where it is too long for one."""
+        return dict(parse_qsl(self.query, keep_blank_values=True)) if self.fits else {}
+
 
 @dataclass(frozen=True, slots=True)
 class Opened:
@@ -59,11 +64,6 @@ def link(job: Job, evidence: Evidence) -> Link:
     left_out: list[str] = []
     pairs = [("v", str(VERSION)), *_of_job(job, left_out), *evidences.write(job, evidence)]
     return Link("&".join(f"{name}={quote(value, safe=_SAFE)}" for name, value in pairs), tuple(left_out))
-
-
-def parameters(job: Job, evidence: Evidence) -> dict[str, str]:
-    """The link as a mapping, for a page that sets its own address."""
-    return dict(parse_qsl(link(job, evidence).query, keep_blank_values=True))
 
 
 def _of_job(job: Job, left_out: list[str]) -> Iterable[tuple[str, str]]:

@@ -97,6 +97,8 @@ def _device(device: Device) -> dict[str, Any]:
 
 def _marks_only_text_shows(job: Job, evidence: Evidence, written: list[tuple[str, str]]) -> list[str]:
     """Ids of the marks that matched and would not match again from the numbers of the link alone."""
+    if not (evidence.lines or evidence.failures or evidence.seen_keys or evidence.samples or evidence.devices or evidence.marks):
+        return []
     from advisor.rules.engine import all_rules
     from advisor.run import resolve
 

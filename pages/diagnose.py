@@ -7,7 +7,7 @@ from advisor.diagnosis import diagnose_reading
 from advisor.evidence import Evidence
 from advisor.job import Job
 from advisor.reading import Reading, read
-from advisor.share import link, open_link, parameters
+from advisor.share import link, open_link
 from advisor.stating import StatingError, state, validated
 from advisor.views.address import arrived, write
 from advisor.views.causes import show_causes, show_others
@@ -21,7 +21,7 @@ from advisor.views.verdict import banner, figures, printed
 from advisor.views.words import plain
 
 MAX_UPLOAD = 64 * 1024 * 1024
-HELD = st.session_state  # reading: what was read; report: the answer to it; address: the link written last; dropped: what a link lost
+HELD = st.session_state  # reading: what was read; report: the answer to it; shared, address: its link; dropped: what a link lost
 
 
 @st.cache_data(show_spinner=False, max_entries=1)
@@ -34,7 +34,8 @@ def answer(reading: Reading) -> None:
     for key in [k for k in HELD if str(k).startswith("tick:")]:
         del HELD[key]
     HELD.reading, HELD.report = reading, diagnose_reading(reading)
-    HELD.address = parameters(reading.job, reading.evidence) if link(reading.job, reading.evidence).fits else {}
+    HELD.shared = link(reading.job, reading.evidence)
+    HELD.address = HELD.shared.parameters
 
 
 def stated(path: str, key: str) -> None:
@@ -128,5 +129,5 @@ understood(report)
 show_others(report)
 for note in report.notes:
     st.caption(plain(note))
-show_leaving(report, link(HELD.reading.job, HELD.reading.evidence))
+show_leaving(report, HELD.shared)
 st.page_link(knowledge.folder("pages") / "explore.py", label="Open this run in Explore", icon=":material/tune:", query_params=HELD.address or None)

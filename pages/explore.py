@@ -8,7 +8,7 @@ from advisor.arithmetic import CannotEstimate, estimate
 from advisor.evidence import Evidence, Fact
 from advisor.job import JobError, read_job
 from advisor.run import resolve
-from advisor.share import link, open_link, parameters
+from advisor.share import link, open_link
 from advisor.stating import StatingError, put, validated
 from advisor.verdict import judge
 from advisor.views.address import arrived, write
@@ -131,4 +131,4 @@ with result:
             with holding:
                 show_cards(run)
 
-write("explore", parameters(job, Evidence()) if link(job, Evidence()).fits else {})
+write("explore", link(job, Evidence()).parameters)

@@ -6,8 +6,11 @@ from typing import Any
 
 import streamlit as st
 
+from advisor.evidence import Evidence
 from advisor.frontier import batch_map, largest_batches
+from advisor.report import Verdict
 from advisor.run import Run
+from advisor.share import link
 from advisor.views.words import table
 
 _LABELS = {"fits": "Fits", "tight": "Tight", "ooms": "Does not fit"}
@@ -43,9 +46,16 @@ def specification(found: dict[tuple[int, int], str], micro: int | None, seq: int
     return {"data": {"values": rows}, "layer": [cells, here], "height": 420}
 
 
+@st.cache_data(show_spinner=False, max_entries=64)
+def _map(settings: str, _run: Run) -> dict[tuple[int, int], Verdict]:
+    """The map of a job, kept by its link: moving something else on the page does not walk the boundary again."""
+    del settings  # the key; a Run holds caches of its own and is not hashed
+    return batch_map(_run)
+
+
 def show_map(run: Run) -> tuple[int, int] | None:
     """The map; returns the micro batch and sequence length of a clicked cell."""
-    found = batch_map(run)
+    found = _map(link(run.stated, Evidence()).query, run)
     if not found:
         st.markdown("The map needs a model and a card that are known.")
         return None

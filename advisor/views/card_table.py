@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from advisor.frontier import on_cards
+from advisor.evidence import Evidence
+from advisor.frontier import OnCard, on_cards
 from advisor.run import Run
+from advisor.share import link
 from advisor.units import show
 from advisor.views.words import plain, table
 
@@ -17,9 +19,16 @@ _WORDS = {
 }
 
 
+@st.cache_data(show_spinner=False, max_entries=64)
+def _on_cards(settings: str, _run: Run) -> list[OnCard]:
+    """The cards of a job, kept by its link."""
+    del settings  # the key; a Run holds caches of its own and is not hashed
+    return on_cards(_run)
+
+
 def show_cards(run: Run) -> None:
     """The smallest card that holds the run, and the table of all."""
-    found = on_cards(run)
+    found = _on_cards(link(run.stated, Evidence()).query, run)
     smallest = next((c for c in found if c.verdict == "fits"), None)
     if smallest is not None:
         st.markdown(f"The smallest card that holds it is **{plain(smallest.card.name)}**.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import streamlit as st
 
 from advisor import knowledge
@@ -39,6 +41,7 @@ def _cause(finding: Finding, *, opened: bool) -> None:
             library_link("causes", finding.cause, "Read about this cause")
 
 
+@cache
 def has_page(kind: str, name: str) -> bool:
     """Whether the library has a page of this name."""
     return knowledge.path(kind, f"{name}.md").is_file()

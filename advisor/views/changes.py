@@ -74,11 +74,13 @@ def show_changes(report: Report) -> None:
             ticked.append(step.technique)
     others = [s for s in plan.alternatives if s.technique not in {p.technique for p in plan.steps}]
     if others:
-        with st.expander(f"Other changes that would help ({len(others)})", icon=":material/add:"):
-            st.caption("Each figure is this change alone. Tick several to see what they come to together.")
-            for step in others:
-                if _step(step, "", False):
-                    ticked.append(step.technique)
+        more = st.expander(f"Other changes that would help ({len(others)})", icon=":material/add:", on_change="rerun", key="other-changes")
+        if more.open:  # a dozen boxes with code take time to send: only when looked at
+            with more:
+                st.caption("Each figure is this change alone. Tick several to see what they come to together.")
+                for step in others:
+                    _step(step, "", False)
+        ticked += [s.technique for s in others if s.estimated and st.session_state.get(f"tick:{s.technique}")]
     if plan.irreducible:
         st.markdown(plain(plan.irreducible))
     if report.run is not None and report.ledger is not None and (plan.steps or others):
@@ -89,7 +91,14 @@ def show_changes(report: Report) -> None:
 
 def _step(step: Step, prefix: str, ticked: bool) -> bool:
     with st.container(border=True):
-        chosen = st.checkbox(f"**{prefix}{plain(step.title)}**", value=ticked, key=f"tick:{step.technique}", help=_tier(step), disabled=not step.estimated)
+        chosen = st.checkbox(
+            f"**{prefix}{plain(step.title)}**",
+            value=ticked,
+            key=f"tick:{step.technique}",
+            help=_tier(step),
+            disabled=not step.estimated,
+            persist_state="session",
+        )
         if not step.estimated:
             st.markdown(":gray-badge[an action: no estimate]")
         st.markdown(_price(step))
