@@ -73,7 +73,7 @@ class _Placed:
 def _balanced(text: str, start: int, brackets: str) -> str | None:
     """What stands between a bracket and its partner; ``None`` where it is not closed within the bound."""
     depth = 0
-    opening, closing = brackets
+    opening, closing = brackets[0], brackets[1]
     for index in range(start, min(len(text), start + MAX_BLOCK)):
         char = text[index]
         if char == opening:

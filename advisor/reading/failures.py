@@ -69,29 +69,45 @@ def _at(lines: list[LogLine], index: int) -> tuple[Found | None, int, str]:
     text = lines[index].text
     lowered = text.lower()
     named = any(word in lowered for word in _WORDS)
-    if named and frame_of(lines[index], "") is not None:
+    if "traceback (most" in lowered or (named and frame_of(lines[index], "") is not None):
         return None, 1, ""
     hits = [read for head, read in _READERS if head.search(text)] if named else []
-    if not hits and len(text) > 30 and index + 1 < len(lines):
-        pair = re.sub(r"\s+", "", text[-40:] + lines[index + 1].text[:40]).lower()
-        if any(word in pair for word in _WRAPPED):
-            hits = [pytorch.read_failure]
+    if not hits and len(text) >= 20 and _wrapped_head(lines, index):
+        hits = [pytorch.read_failure]
     if not hits:
         return None, 1, ""
-    length = _length(lines, index)
-    window = "\n".join(line.text for line in lines[index : index + length])
+    longest = _length(lines, index)
     for read in hits:
-        if (found := read(window)) is not None:
-            return found, length, window
+        found = read(_joint(lines, index, longest))
+        if found is None:
+            continue
+        length = next(n for n in range(1, longest + 1) if n == longest or read(_joint(lines, index, n)) == found)
+        return found, length, _joint(lines, index, length)
     return None, 1, ""
+
+
+def _joint(lines: list[LogLine], index: int, length: int) -> str:
+    return "\n".join(line.text for line in lines[index : index + length])
+
+
+def _wrapped_head(lines: list[LogLine], index: int) -> bool:
+    """Whether a failure's first words start on a line and go on on the next, as a terminal breaks them."""
+    if index + 1 >= len(lines) or lines[index + 1].number != lines[index].number + 1:
+        return False
+    first = re.sub(r"\s+", "", lines[index].text[-60:]).lower()
+    both = first + re.sub(r"\s+", "", lines[index + 1].text[:40]).lower()
+    return any(0 <= both.find(word) < len(first) for word in _WRAPPED)
 
 
 def _length(lines: list[LogLine], index: int) -> int:
     """Lines from a failure's first to the last that may still be its text."""
     length = 1
+    requested = "ried to allocate" in lines[index].text
     for line in lines[index + 1 : index + WINDOW]:
-        if frame_of(line, "") is not None or "Traceback (most" in line.text or exception_of(line.text) is not None or "ried to allocate" in line.text:
+        again = "ried to allocate" in line.text
+        if frame_of(line, "") is not None or "Traceback (most" in line.text or exception_of(line.text) is not None or (again and requested):
             break
+        requested = requested or again
         if line.number > lines[index + length - 1].number + 3 or (line.stamp is not None and line.stamp != lines[index].stamp):
             break
         length += 1

@@ -23,8 +23,8 @@ _PACKAGES = (
     r"sentence[-_]transformers|ms[-_]swift|swift|torch[-_]npu|litgpt|cuda|cudnn|python|ray|fairscale|apex|tensorflow|kernels"
 )
 _VERSION = re.compile(
-    rf"(?<![\w/.-])[`\"']?({_PACKAGES})[`\"']?(?: version)?(?: \(GPU\?\))?\s{{0,3}}(?:==|>=|~=|=|:|@|-v|"
-    "\bv)?\\s{{0,12}}v?(\\d{{1,4}}\\.\\d{{1,4}}(?:\\.\\w{{1,12}}){{0,3}}(?:\\+[\\w.]{{1,20}})?)(?![\\w-])",
+    rf"(?<![\w/.-])[`\"']?({_PACKAGES})[`\"']?(?: version)?(?: \(GPU\?\))?\s{{0,3}}(?:==|>=|~=|=|:|@|-v|\bv)?\s{{0,12}}"
+    r"v?(\d{1,4}\.\d{1,4}(?:\.\w{1,12}){0,3}(?:\+[\w.]{1,20})?)(?![\w-])",
     re.IGNORECASE,
 )
 _DOTTED = re.compile(r"\d\.\d")

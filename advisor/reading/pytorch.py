@@ -96,8 +96,8 @@ def read_failure(text: str) -> Found | None:
     driver = next((name for name, pattern in _DRIVER if pattern.search(squeezed)), None)
     if driver is not None and "requested" not in sizes:
         return Found("gpu-driver", backend, None, sizes, _processes(squeezed), (("driver", driver),))
-    if "requested" not in sizes and "outofmemory" not in lowered:
-        return None
+    if "requested" not in sizes and ("outofmemory" not in lowered or "lowonmemory" in lowered or "ray.exceptions" in lowered):
+        return None  # ray.exceptions.OutOfMemoryError is the host's memory
     if "active" in sizes:
         details.append(("active_bytes", sizes["active"].bytes))
     if "expandable_segments" in lowered or "max_split_size_mb" in lowered:

@@ -101,7 +101,7 @@ def _read_text(text: sources.Text, gathered: _Gathered) -> None:
     else:
         gathered.problems.append(f"{text.name}: {problem}")
         gathered.not_understood.append(NotUnderstood(text.name, text.name, problem))
-    blank = not found.lines
+    blank = not any(line.text.strip() for line in found.lines)
     gathered.sources.append(
         Source(
             text.name,
