@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from advisor.architecture import Architecture, Block
@@ -139,6 +140,7 @@ def _kbit_skipped(job: Job) -> bool:
     return sharded and job.method.base in ("nf4", "fp4") and job.framework.name in ("trl", "hf-trainer")
 
 
+@lru_cache(maxsize=512)
 def parse_version(text: str) -> tuple[int, ...] | None:
     """The leading numbers of a version: ``2.7.0a0+git`` is ``(2, 7, 0)``."""
     match = re.match(r"\D?(\d+(?:\.\d+)*)", text)

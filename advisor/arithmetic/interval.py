@@ -88,7 +88,10 @@ def _with(run: Run, fact: Fact, value: Any) -> Run | None:
         job = run.job.but(**({section: {name: value}} if name else {section: value}))
     except JobError:
         return None
-    return replace(run, job=job, _cache={})
+    varied = replace(run, job=job, _cache={})
+    if section != "model" and varied.job.model is run.job.model:
+        varied.__dict__["architecture"] = run.architecture  # the same model: no need to read its config again
+    return varied
 
 
 def _within_card(run: Run, ledger: Ledger, out: dict[str, Interval]) -> dict[str, Interval]:

@@ -74,14 +74,16 @@ def context_bytes(ctx: Context) -> int:
 
 def spread(held: Sequence[Holding]) -> tuple[int, int]:
     """The largest moment, and the sum over parts of each part's own largest moment."""
+    together: dict[tuple[str, frozenset[str]], int] = {}
+    for h in held:
+        if h.device == "gpu" and h.part not in OUTSIDE_ALLOCATED:
+            key = (h.part, h.moments)
+            together[key] = together.get(key, 0) + h.bytes
     moments: dict[str, int] = {}
     parts: dict[str, dict[str, int]] = {}
-    for h in held:
-        if h.device != "gpu" or h.part in OUTSIDE_ALLOCATED:
-            continue
-        own = parts.setdefault(h.part, {})
-        size = h.bytes
-        for moment in h.moments:
+    for (part, alive), size in together.items():
+        own = parts.setdefault(part, {})
+        for moment in alive:
             moments[moment] = moments.get(moment, 0) + size
             own[moment] = own.get(moment, 0) + size
     return max(moments.values(), default=0), sum(max(p.values()) for p in parts.values())

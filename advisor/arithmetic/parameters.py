@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from advisor.architecture import Architecture, Block, Tensor
 from advisor.job import Job
@@ -92,10 +93,33 @@ class Counts:
         return self.trained + self.adapters
 
 
+_KNOWN: dict[tuple[Any, ...], tuple[Architecture, Counts]] = {}  # the same model and method are counted once, not for every batch size
+_MOST_KNOWN = 256
+
+
 def count(
     arch: Architecture, job: Job, blocks: tuple[tuple[Block, int], ...], *, tensor: int, expert: int, expert_tensor: int, embedding: bool, head: bool
 ) -> Counts:
     """Sort every tensor of this rank by its fate under ``job.method``."""
+    layers = tuple((id(b), n) for b, n in blocks)
+    vision, versions = job.model.vision, job.framework.versions or {}
+    key = (
+        id(arch), layers, job.method, vision.tower if vision else None, job.model.source, job.framework.name, versions.get("transformers"),
+        tensor, expert, expert_tensor, embedding, head,
+    )  # fmt: skip
+    known = _KNOWN.get(key)
+    if known is not None and known[0] is arch:
+        return known[1]
+    if len(_KNOWN) >= _MOST_KNOWN:
+        _KNOWN.clear()
+    counts = _count(arch, job, blocks, tensor=tensor, expert=expert, expert_tensor=expert_tensor, embedding=embedding, head=head)
+    _KNOWN[key] = (arch, counts)
+    return counts
+
+
+def _count(
+    arch: Architecture, job: Job, blocks: tuple[tuple[Block, int], ...], *, tensor: int, expert: int, expert_tensor: int, embedding: bool, head: bool
+) -> Counts:
     fates = _Fates(arch, job)
     apart = experts_are_linear(arch, job)
     kinds = tuple(_unit(f"{b.kind} block", n, _unfused(b.tensors) if apart else b.tensors, fates, tensor, expert, expert_tensor) for b, n in blocks)

@@ -38,5 +38,6 @@ def test_the_cache_ends_at_the_card() -> None:
 
 
 def test_several_ranks_hold_communication_buffers() -> None:
-    alone, many = estimate(job()), estimate(job(parallel={"strategy": "ddp", "replicate": 8}))
+    one = {"gpus_per_node": 1}
+    alone, many = estimate(job(hardware=one)), estimate(job(parallel={"strategy": "ddp", "shard": 8}))
     assert many.outside("context") > alone.outside("context")
