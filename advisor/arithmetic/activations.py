@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from advisor.arithmetic import moments as at
 from advisor.arithmetic import settings
-from advisor.arithmetic.blocks.block import count
+from advisor.arithmetic.blocks.block import settled
 from advisor.arithmetic.blocks.tape import Counted, Size, Step
 from advisor.arithmetic.checkpointing import checkpoints, kept_at_rest, offloaded, recomputed_layers
 from advisor.arithmetic.context import Context
@@ -26,7 +26,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     """Saved activations, checkpoints, and the temporaries of the block that runs, for the text blocks of this rank."""
     if not ctx.blocks:
         return
-    counted = [(count(block, ctx.arch.hidden, settings.of(ctx, block)), layers) for block, layers in ctx.blocks]
+    counted = [(settled(block, ctx.arch.hidden, settings.of(ctx, block)), layers) for block, layers in ctx.blocks]
     last = max((c for c, _ in counted), key=lambda c: _heaviest(ctx, c))
     others = 0
     for c, layers in counted:

@@ -101,22 +101,30 @@ def _whole(ctx: Context, loss: Loss) -> Iterator[Holding]:
         error=None,
     )
     keeps = bool(ctx.job.framework.keeps_outputs)
-    backward = loss.backward
-    yield Holding(
-        "logits",
-        "gradients of the loss",
-        round(entries * backward),
-        BACKWARD,
-        FORMULA,
-        {"tokens": ctx.tokens, "vocabulary": vocab, "bytes": backward},
-        loss.source,
-    )
+    yield from _backward(ctx, loss, vocab)
     if keeps:
         kept = frozenset({at.FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST, at.BACKWARD_ROOT, at.STEP})
         yield Holding(
             "logits", "logits in the outputs that the loop keeps", round(entries * loss.outputs), kept & ctx.moments, FORMULA,
             {"tokens": ctx.tokens, "vocabulary": vocab, "bytes": loss.outputs}, "a variable that holds the model's outputs until the next forward pass returns",
         )  # fmt: skip
+
+
+def _backward(ctx: Context, loss: Loss, vocab: int) -> Iterator[Holding]:
+    """The larger of two moments: the gradients within the loss; or, later, the logits' gradient beside the head's new weight gradient."""
+    entries = ctx.tokens * vocab
+    inside, logits = round(entries * loss.backward), width(ctx)
+    head = vocab * ctx.arch.hidden * ctx.gradient
+    here = ctx.method not in ADAPTED and ctx.strategy in ("none", "ddp") and not ctx.gradients_kept and not ctx.job.optimizer.in_backward
+    values = {"tokens": ctx.tokens, "vocabulary": vocab}
+    if not here or entries * logits + head <= inside:
+        yield Holding("logits", "gradients of the loss", inside, BACKWARD, FORMULA, {**values, "bytes": loss.backward}, loss.source)
+        return
+    yield Holding("logits", "gradient of the logits", entries * logits, BACKWARD, FORMULA, {**values, "bytes": logits}, loss.source)
+    shape = {"vocabulary": vocab, "hidden": ctx.arch.hidden, "bytes": ctx.gradient}
+    yield Holding(
+        "gradients", "gradient of the head as it is born", head, BACKWARD, "vocabulary x hidden x bytes", shape, "torch autograd: linear's weight gradient"
+    )
 
 
 def _final(ctx: Context) -> Iterator[Holding]:

@@ -71,9 +71,10 @@ def materialised(form: str, logits: int, version: tuple[int, ...] | None, own_lo
 def _own(form: str, logits: int, autocast: bool) -> Loss:
     """Shift, then ``CrossEntropyLoss`` in the logits' dtype: bf16 2 + copy 2 + log-softmax 2; under autocast the last runs in fp32 after a cast."""
     wide = 4 if autocast and logits < 4 else logits
-    if form == "fused":
-        return Loss(2 * logits, 2 * logits, float(logits), "logits + shifted copy; gradient in place", "fused cross entropy after the model's own shift")
     upcast = wide if wide > logits else 0
+    if form == "fused":
+        why = "logits + shifted copy (+ fp32 cast under autocast); gradient in place"
+        return Loss(2 * logits + upcast, 2 * logits + upcast, float(logits), why, "fused cross entropy after the model's own shift")
     return Loss(
         2 * logits + upcast + wide, max(3 * wide, 2 * wide + upcast), float(logits), "logits + shifted copy (+ cast) + log-softmax; backward: two gradients",
         "the model's own loss: lm_logits[..., :-1, :].contiguous(), CrossEntropyLoss",

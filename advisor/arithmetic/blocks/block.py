@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 
 from advisor.architecture import Block
@@ -23,6 +24,19 @@ def count(block: Block, hidden: int, setting: Setting) -> Counted:
     share = hidden / setting.tensor if setting.sequence and setting.source == "megatron" else hidden
     x = tape.enter("residual stream", share, setting.stream, grad=setting.input_grad)
     return tape.count(_describe(setting, block)(tape, setting, block, x, hidden))
+
+
+@lru_cache(maxsize=2048)
+def settled(block: Block, hidden: int, setting: Setting) -> Counted:
+    """:func:`count` with the residual stream in the dtype that the block itself returns.
+
+    A block can widen the stream: under autocast a layer norm gives fp32, and a quantised layer answers in the dtype it was asked in.
+    From the second block on the input is then wide.
+    """
+    counted = count(block, hidden, setting)
+    if counted.output[0] <= counted.input[0] or not counted.input[0]:
+        return counted
+    return count(block, hidden, replace(setting, stream=round(setting.stream * counted.output[0] / counted.input[0])))
 
 
 def _describe(setting: Setting, block: Block) -> Callable[[Tape, Setting, Block, Value, int], Value]:
