@@ -174,7 +174,8 @@ def read(run: Run, stage: Stage | None = None) -> Context:
     def away(part: str) -> bool:
         return getattr(job.offload, part) in ("cpu", "nvme") and not parks
 
-    pair = 2 if job.objective in PREFERENCE and job.objective != "kto" else 1
+    # a pair is two rows of a batch, unless rows are packed: chosen and rejected then share the stated length
+    pair = 2 if job.objective in PREFERENCE and job.objective != "kto" and not batch.packed else 1
     weight = bytes_of(precision.weights)
     compute = bytes_of(precision.compute if precision.compute in ("fp32", "bf16", "fp16") else "bf16" if precision.compute else precision.weights)
     mixed = precision.mixed or "none"

@@ -56,6 +56,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
             dtype=dtype, copy_of="trained weights", need="avoidable",
         )  # fmt: skip
     yield from _casts(ctx)
+    yield from _fp8(ctx)
     if job.precision.master == "fp32" and c.learned and not ctx.optimizer_away:
         over = state_ranks(ctx)
         yield Holding(
@@ -120,6 +121,26 @@ def _casts(ctx: Context) -> Iterator[Holding]:
     running = block_all
     if running and ctx.checkpointing != "none":
         yield cast("casts of the running block", running, frozenset({at.BACKWARD_LAST, at.BACKWARD_FIRST}))
+
+
+def _fp8(ctx: Context) -> Iterator[Holding]:
+    """TransformerEngine's fp8 copies of linear weights: by row for the forward product, by column for the input's gradient.
+
+    They are kept over the micro batches of a step (is_first_microbatch), and from forward to backward in any case. Per-tensor scaling needs no
+    second copy where the card multiplies untransposed fp8 (compute capability 10). torchao casts on the fly and keeps none.
+    """
+    job = ctx.job
+    if job.precision.compute not in ("fp8", "mxfp8", "nvfp4") or not (ctx.is_megatron or ctx.source == "megatron"):
+        return
+    matrices = sum(i.total * u.layers for u in ctx.counts.blocks for i in u.items if i.matrix and i.role in ("attention", "mlp", "expert", "shared-expert"))
+    block_scaled = job.precision.compute != "fp8" or job.precision.fp8_recipe in ("blockwise", "mxfp8")
+    copies = 2 if block_scaled or ctx.sm is None or ctx.sm < 100 else 1
+    yield Holding(
+        "weights", "fp8 copies of linear weights", copies * matrices, ctx.trains, "copies x matrix_elements x 1",
+        {"copies": copies, "matrix_elements": matrices},
+        "TransformerEngine pytorch/module/linear.py weight workspaces, pytorch/quantized_tensor.py rowwise and columnwise data", dtype="fp8", layout="fp8",
+        copy_of="trained weights", need="replaceable",
+    )  # fmt: skip
 
 
 def quantised_bytes(ctx: Context) -> tuple[int, int]:
