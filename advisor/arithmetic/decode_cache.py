@@ -26,10 +26,10 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     if ctx.checkpointing == "none" or not unguarded or switched_off:
         return
     for block, layers in ctx.blocks:
-        pinned = next((s for s in settled(block, ctx.arch.hidden, settings.of(ctx, block)).saved if s.name == "c_attn output"), None)
-        if pinned is not None:
-            each = round(pinned.size[0] * ctx.tokens)
-            values = {"layers": layers, "tokens": ctx.tokens, "bytes a token": round(pinned.size[0])}
+        pinned = settled(block, ctx.arch.hidden, settings.of(ctx, block)).projection[0]
+        if pinned:
+            each = round(pinned * ctx.tokens)
+            values = {"layers": layers, "tokens": ctx.tokens, "bytes a token": round(pinned)}
             moments = frozenset({at.FORWARD, at.LOSS_FORWARD})
             yield Holding(
                 "decode-cache",

@@ -54,6 +54,7 @@ def projections(tape: Tape, s: Setting, block: Block, x: Value, q: float, k: flo
             linear(tape, s, x, three[2], v),
         )
     whole = linear(tape, s, x, fused, q + k + v)
+    tape.projection = whole
     query, key, value = parts(tape, whole, (("query", q), ("key", k), ("value", v)))
     return query, key, value
 

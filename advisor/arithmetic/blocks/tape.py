@@ -105,6 +105,7 @@ class Counted:
     input: Size  # the block's input: what checkpointing keeps
     output: Size
     weights: float  # trained elements of the block
+    projection: Size  # the fused query-key-value output: what a cached view of it pins
     lasting: Size  # saved as attributes of custom functions: there until the graph itself is gone
     entry_saved: bool  # the block's input is among ``saved``, last
 
@@ -116,6 +117,7 @@ class Tape:
     operations: list[Operation] = field(default_factory=list)
     entry: Value | None = None
     split: float = 1.0
+    projection: Value | None = None  # the fused query-key-value output, where there is one
     within: tuple[str, ...] = ()
 
     @contextmanager

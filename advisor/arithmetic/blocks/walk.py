@@ -38,6 +38,7 @@ def walk(tape: Tape, output: Value) -> Counted:
         input=entry.size,
         output=output.size,
         weights=sum(op.weights for op in tape.operations),
+        projection=tape.projection.storage.size if tape.projection is not None else NOTHING,
         lasting=_lasting(tape.operations),
         entry_saved=entry_saved,
     )
