@@ -20,6 +20,7 @@ from advisor.run import Run
 
 UNKNOWN_FLOPS = 100e12  # where the card is unknown only ratios are meaningful; these rates are in the proportion of an A100's
 UNKNOWN_BANDWIDTH = 600e9
+SATURATION_TOKENS = 100.0  # products of a micro-batch this short reach half of the efficiency of long ones (wave quantisation, tile edges)
 SHORT_TOKENS = 1024.0  # below this many tokens a micro-batch utilisation collapses in every source
 GROUPED = 0.4  # grouped products of many small experts, against one large product: an assumption that widens the range of every such model
 GALORE_PERIOD = 200.0  # steps between decompositions (GaLore's default)
@@ -75,6 +76,7 @@ def step_time(run: Run) -> StepTime:
     sixteen = _sixteen(run) or UNKNOWN_FLOPS
     attention = ops.attention / (sixteen * (e.attention_old if job.activations.attention == "flash-2" else e.attention))
     memory = (traffic.elementwise + traffic.loss + traffic.unpacking + traffic.gathering + _casts(s, job)) / bandwidth
+    dense *= 1 + SATURATION_TOKENS / s.tokens
     dense *= 1 + (1 / GROUPED - 1) * s.expert_elements / max(s.block_elements + s.head_elements, 1.0)
     dense += ops.adapters / (sixteen * e.dense * _adapter_share(run, job))
     gpu = dense + attention + memory

@@ -100,14 +100,11 @@ def _context(run: Run, kind: str, able: frozenset[str], what: str) -> Run | NotA
         return NotApplicable("only attention layers exchange keys and values; a state-space mixer passes its state along the sequence")
     if architecture is not None and not architecture.causal:
         return NotApplicable("context parallelism is made for causal attention")
-    shard = p.shard or 1
+    shard, replicate = p.shard or 1, p.replicate or 1
     if data_ranks(run) >= 2 and shard % wanted == 0:
-        changes = _keep_batch(run, 2)
-        microbatches = changes.pop("parallel_microbatches", None)
-        parallel = {"context": wanted, "context_kind": kind, **({"microbatches": microbatches} if microbatches else {})}
-        return run.but(parallel=parallel, **({"batch": changes} if changes else {}))
-    if data_ranks(run) >= 2 and (p.replicate or 1) % 2 == 0:
-        return run.but(parallel={"context": wanted, "context_kind": kind, "shard": shard * 2, "replicate": (p.replicate or 1) // 2}, batch=_keep_batch(run, 2))
+        return _divide(run, {"context_kind": kind}, 2, context=wanted)
+    if data_ranks(run) >= 2 and replicate % 2 == 0:
+        return _divide(run, {"shard": shard * 2, "replicate": replicate // 2}, 2, context=wanted, context_kind=kind)
     if cards_present(run) >= run.world * 2:
         strategy = p.strategy if p.strategy in FSDP | {"zero1", "zero2", "zero3"} or (p.strategy or "").startswith("megatron") else "fsdp2"
         return run.but(parallel={"context": wanted, "context_kind": kind, "shard": shard * 2, "strategy": strategy})
