@@ -29,20 +29,23 @@ _TOKENS = re.compile(
 )
 _PEM = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)([\s\S]{0,20000}?)(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)")
 _ASSIGNED = re.compile(
-    rf"(?i)([\"']?(?:[A-Za-z0-9]{{1,30}}[_.-]){{0,4}}{_SECRET_WORD}[\"']?\s*(?:[=:]|\s)\s*)([\"']?)(?!None\b|null\b|true\b|false\b|<)([^\s\"',;)}}]{{6,}})"
+    rf"(?i)([\"']?(?:[A-Za-z0-9]{{1,30}}[_.-]){{0,4}}{_SECRET_WORD}[\"']?[ \t]*[=:][ \t]*)([\"']?)(?!None\b|null\b|true\b|false\b|<)([^\s\"',;)}}]{{6,}})"
 )
-_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{12,}")
+_OPTION = re.compile(rf"(?i)(--(?:[A-Za-z0-9]{{1,30}}[_.-]){{0,4}}{_SECRET_WORD}[ \t]+)([^\s\"'-][^\s\"']{{5,}})")
+_BEARER = re.compile(r"(?i)\b(bearer|basic)[ \t]+[A-Za-z0-9._~+/=-]{12,}")
 _URL = re.compile(r"\b([a-z][a-z0-9+.-]{1,20})://(?:([^\s/@:\"']{1,200})(?::([^\s/@\"']{0,200}))?@)?([A-Za-z0-9.-]{1,253})(:\d{1,5})?")
 _EMAIL = re.compile(r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Za-z]{2,18}\b")
 _SHELL_PROMPT = re.compile(r"(?m)^(\(?[\w.-]{0,40}\)?\s?)[a-z_][\w.-]{0,31}@[\w.-]{1,100}([:\s~/])")
 _PRIVATE_HOST = re.compile(r"(?i)\b(?:[a-z0-9-]{1,63}\.){1,6}(?:internal|local|lan|corp|intra|cluster|svc|localdomain|hpc)\b(?:\.[a-z0-9-]{1,63}){0,4}")
 _HOST_KEY = re.compile(
     r"(?i)\b((?:[a-z]+[_.-])?(?:host(?:_?name)?|node_?name|nodelist|master_addr|master|server|NodeName|machine|"
-    r"rdzv_endpoint)s?\s*[=:]\s*[\"']?)(?!localhost|127\.|<)([A-Za-z][\w.\[\],-]{1,250})"
+    r"rdzv_endpoint)s?[ \t]*[=:][ \t]*[\"']?)(?!localhost|127\.|<)([A-Za-z][\w.\[\],-]{1,250})"
 )
 _NCCL_HOST = re.compile(r"^[A-Za-z0-9][\w.-]{0,100}(?=:\d{1,8}:\d{1,8}(?::\d{1,8})? \[\d{1,4}\])", re.MULTILINE)
-_NODE_NAME = re.compile(r"(?i)\b(?:ip-\d{1,3}(?:-\d{1,3}){3}|[a-z]{2,20}-?\d{1,4}(?:-[a-z0-9]{4,10}){2,4})(?=[:.\s\]])")
-_IPV4 = re.compile(r"(?<![\w.=v-])(?<!version )(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}(?![\w.]*\d|\.\d)")
+_NODE_NAME = re.compile(  # cloud names made of the address, and pods of a Kubernetes deployment; model names look alike, so nothing wider
+    r"\bip-\d{1,3}(?:-\d{1,3}){3}\b|\b[a-z][a-z0-9-]{1,50}-(?=[a-f]*\d)[a-f0-9]{8,10}-(?=[a-z]*\d)[a-z0-9]{5}(?![\w-])"
+)
+_IPV4 = re.compile(r"(?<![\w.=v-])(?!0\.0\.0\.0|127\.)(?<!version )(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}(?![\w.]*\d|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){4,7}(?:[0-9a-fA-F]{1,4}|:)(?![\w:])|(?<![\w:])fe80::[0-9a-fA-F:]{2,40}")
 _HOME = re.compile(
     r"(?i)(?<![\w.])(?:[a-z]:)?(?:[\\/]{1,2}[\w.-]{1,40}){0,3}?[\\/]{1,2}(?:home|users|usr/home|home\d{1,3})[\\/]{1,2}(?!shared\b|"
@@ -53,13 +56,15 @@ _SCRATCH = re.compile(
     r"(?i)(?<![\w.])(/(?:scratch|gpfs|lustre|fsx|nfs|mnt|data|work|beegfs|nas|ceph)(?:/[\w.-]{1,40}){0,2}?/(?:user|users|home|homes|people|u)/)[\w.@+-]{1,64}"
 )
 _USER_KEY = re.compile(
-    r"(?i)\b((?:user(?:_?name)?|logname|USER|wandb_entity|entity|hub_user(?:name)?)\s*[=:]\s*[\"']?)(?!None\b|null\b|true\b|false\b|"
+    r"(?i)\b((?:user_?name|logname|user(?=[ \t]*=)|wandb_entity|entity|hub_user(?:name)?)[ \t]*[=:][ \t]*[\"']?)(?!None\b|null\b|true\b|false\b|"
     r"<)([A-Za-z][\w.-]{1,63})(?=[\"'\s,;)}]|$)"
 )
 
 
 def _url(match: re.Match[str]) -> str:
     scheme, user, _, host, port = match.groups()
+    if scheme in ("file", "hf", "package", "pkg", "oss") and user is None:
+        return match[0]  # a path or a hub id follows, no host
     login = "<login>@" if user is not None else ""
     shown = host if _PUBLIC_HOSTS.search(host) else "<host>"
     return f"{scheme}://{login}{shown}{port or ''}"
@@ -71,6 +76,7 @@ _STEPS: tuple[tuple[tuple[str, ...], re.Pattern[str], _Sub], ...] = (
     (("private key-----",), _PEM, r"\1<secret>\3"),
     (("hf_", "api_org_", "sk-", "akia", "asia", "gh", "glpat", "xox", "aiza", "ya29", "nvapi", "dapi", "npm_", "pypi-", "eyj"), _TOKENS, "<secret>"),
     (("key", "token", "secret", "passw", "credential", "webhook"), _ASSIGNED, r"\1\2<secret>"),
+    (("--",), _OPTION, r"\1<secret>"),
     (("bearer", "basic"), _BEARER, r"\1 <secret>"),
     (("://",), _URL, _url),
     (("@",), _EMAIL, "<email>"),

@@ -132,8 +132,9 @@ def test_any_bytes_are_read_without_a_crash(items: list[tuple[str, bytes | str]]
 
 
 _PIECES = [
-    *VERSIONS.values(), "Traceback (most recent call last):", '  File "t.py", line 3, in f', "    x()", "NCCL WARN Cuda failure 'out of memory'", "exitcode: -9",
-    "| 0 N/A N/A 1 C py 3MiB |", "MA 1 GB  Max_MA 2 GB  CA 3 GB  Max_CA 4 GB", "batch size 999999999999", "8 x A100", "Namespace(a=1, b=", "Model config X {",
+    *VERSIONS.values(), "Traceback (most recent call last):", '  File "t.py", line 3, in f', "    x()", "NCCL WARN Cuda failure 'out of memory'",
+    "exitcode: -9", "| 0 N/A N/A 1 C py 3MiB |", "MA 1 GB  Max_MA 2 GB  CA 3 GB  Max_CA 4 GB", "batch size 999999999999", "8 x A100", "Namespace(a=1, b=",
+    "Model config X {",
     "\x1b[31m", "[rank3]: ", "\r", "0: ", "%s" * 30,
 ]  # fmt: skip
 
