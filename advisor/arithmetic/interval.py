@@ -17,6 +17,7 @@ from advisor.job import JobError
 from advisor.ledger import Interval, Ledger
 from advisor.run import Run
 
+PACKAGE = {"huggingface": "transformers", "remote-code": "transformers"}
 MOST_FACTS = 8  # the widest assumptions are few; this bounds the work
 TOTALS = ("max_allocated", "max_reserved", "device_used", "host")
 
@@ -37,13 +38,14 @@ def widths(run: Run, again: Callable[[Run], Ledger]) -> Callable[[Ledger], dict[
 
 
 def kinds(run: Run) -> tuple[str, ...]:
-    """The kinds a run belongs to, narrowest first: who models it, how it is divided, what is trained."""
+    """The kinds a run belongs to, narrowest first: who models it and in a known version or not, how it is divided, what is trained."""
     job = run.job
     strategy = job.parallel.strategy or "none"
     divided = "single" if strategy in ("none", "ddp") else "megatron" if strategy.startswith("megatron") else "sharded"
     method = "adapters" if job.method.kind in ("lora", "dora") else "full"
     source = job.model.source or "huggingface"
-    return (f"{source} {divided} {method}", f"{source} {divided}", divided, "all")
+    version = "of a known version" if (job.framework.versions or {}).get(PACKAGE.get(source, source)) else "of an unknown version"
+    return (f"{source} {version} {divided} {method}", f"{source} {version} {divided}", f"{source} {divided}", divided, "all")
 
 
 @cache
