@@ -43,6 +43,9 @@ def cards_of_devices(devices: tuple[Device, ...]) -> list[Ranked]:
                 PRINTED,
             )
         )
+    elif (shown := next((d for d in devices if d.name and d.total_bytes and not d.mig), None)) is not None and shown.total_bytes is not None:
+        value = {"name": (shown.name or "")[:80], "memory_gib": round(shown.total_bytes / GIB, 3)}
+        out.append(Ranked(Fact("hardware.gpu", value, "read", shown.where, "a card that the catalogue does not know, with the memory that is listed"), PRINTED))
     else:
         sized = next((d for d in devices if d.total_bytes and not d.mig), None)
         if sized is not None and sized.total_bytes is not None and (found := cards.by_total(sized.total_bytes)):

@@ -44,6 +44,9 @@ _NOUN = re.compile(
 _PEAK = re.compile(rf"\bpeak\b(?:\s+(?:gpu|cuda))?(?:\s+mem\w*)?(?:\s+usage)?\s*[:=]?\s*{_F}\s?(GiB|GB|MiB|MB)\b", re.IGNORECASE)
 
 
+_OF_A_FAILURE = ("tried to allocate", "out of memory", "by pytorch", "total capac", "memory in use", "already allocated")
+
+
 def samples_of(text: Excerpt) -> list[Sample]:
     """The figures of one text, in order."""
     out: list[Sample] = []
@@ -68,7 +71,7 @@ def _of_line(text: Excerpt, index: int, line: LogLine, stage: str) -> Iterator[S
     lowered = content.lower()
     if not any(word in lowered for word in ("mem", "alloc", "reserved", "peak", " ma ", "ma ")):
         return
-    if "tried to allocate" in lowered or "out of memory" in lowered:
+    if any(words in lowered for words in _OF_A_FAILURE):
         return
     if (m := _DEEPSPEED.search(content)) is not None:
         yield Sample(where, stage or "see_memory_usage", None, rank, _gib(m[1]), _gib(m[3]), _gib(m[2]), _gib(m[4]))

@@ -188,3 +188,20 @@ def test_the_capacity_names_the_card_only_where_one_fits() -> None:
     assert only is not None and (only.value, only.kind) == ("t4-16gb", "inferred")
     several = read([("e", text.format("79.15 GiB"))]).evidence.fact("hardware.gpu")
     assert several is not None and several.kind == "assumed" and several.alternatives
+
+
+def test_a_card_that_is_not_known_is_described_by_what_is_listed() -> None:
+    row = (
+        "|   1  GeForce GTX 108...  Off  | 00000000:02:00.0 Off |                  N/A |\n| 58%   84C    P2   241W / 250W |  10123MiB / "
+        "11178MiB |     97%      Default |\n"
+    )
+    gpu = read([("smi", row)]).job.hardware.gpu
+    assert gpu is not None and not isinstance(gpu, str) and gpu.name.startswith("GeForce GTX 108")
+
+
+def test_the_rest_of_a_wrapped_failure_is_no_figure() -> None:
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB.\nOf the allocated memory 38.43 GiB is allocated by PyTorch, "
+        "and 338.79 MiB is reserved\n"
+    )
+    assert read([("e", text)]).evidence.samples == ()
