@@ -44,7 +44,7 @@ def plan(
     Args:
         run: with its deviations: what the causes found are applied already.
         causes: findings, most likely first (or ids of causes): what cures the first one comes first.
-        margin_bytes: to stay free. ``None``: the high end of the estimate must fit, or, where no such set is found, its middle.
+        margin_bytes: to stay free. ``None``: the estimate's own error (at most a tenth of the card), or nothing where no such set is found.
         evidence: the capacity printed in the error is used where the card is not known.
         capacity_bytes: usable bytes of one card, where neither says.
     """
@@ -112,7 +112,7 @@ def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozens
         entered = {"shard": "dividing or moving state", "batch": "keeping less for the backward pass or a smaller batch"}.get(last, last)
         says = f"It fits with {left} left. What costs nothing was not enough, so the plan goes as far as {entered}."
     if tightly:
-        says += " No set was found whose high end fits too: watch the first steps."
+        says += " No set was found that leaves room for the estimate's error: watch the first steps."
     if best.alters_learning:
         says += " It changes what is learned; no set was found that does not."
     return Plan(chain, True, says, runner_up, alternatives(bench, start, best))

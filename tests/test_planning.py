@@ -36,7 +36,7 @@ def finding(cause: str, tier: str, remedies: Sequence[str]) -> Finding:
 
 
 def tiers(made: Plan) -> list[int]:
-    return [TIERS.index(step.tier) for step in made.steps]  # type: ignore[arg-type]
+    return [TIERS.index(step.tier) for step in made.steps]
 
 
 def expected_need(r: Run) -> int:

@@ -15,6 +15,7 @@ from advisor.speed import step_time
 from advisor.techniques import NotApplicable, Technique, all_techniques
 from advisor.units import GIB
 
+MOST_MARGIN = 0.1
 Change = tuple[str, int]  # a technique and how many times it is applied
 Changes = tuple[Change, ...]
 
@@ -47,7 +48,7 @@ class Candidate:
 
 @dataclass
 class Bench:
-    """Measures candidates from one start, each set once. ``margin_bytes`` None: the high end of the estimate must fit."""
+    """Measures candidates from one start, each set once. ``margin_bytes`` None: the estimate's own error."""
 
     start: Run
     capacity: Callable[[Run], int | None]
@@ -69,10 +70,17 @@ class Bench:
         return c.ledger.host_peak() * ranks <= hardware.host_memory_gib * GIB
 
     def fits(self, c: Candidate, *, tightly: bool = False) -> bool:
-        """Whether it fits with the margin asked for, or, where none was, with the high end of the estimate; ``tightly``: its middle."""
+        """Whether it fits with the margin asked for, or, where none was, with the estimate's own error; ``tightly``: its middle.
+
+        The error is the high end of the estimate, and at most :data:`MOST_MARGIN` of the card: a wider range comes from facts that are
+        not known, which a question settles better than a plan that is cut to the worst of them.
+        """
         if c.capacity_bytes is None or not self.may_fit(c):
             return False
-        return tightly or self.margin_bytes is not None or c.high_bytes <= c.capacity_bytes
+        most = round(MOST_MARGIN * c.capacity_bytes)
+        if tightly or self.margin_bytes is not None or c.used_bytes + most <= c.capacity_bytes:
+            return True
+        return c.used_bytes + min(most, c.high_bytes - c.shown_bytes) <= c.capacity_bytes
 
     def measure(self, changes: Sequence[Change]) -> Candidate | None:
         """The candidate of a set of changes, applied in tier order; ``None`` where one of them is not applicable then."""

@@ -13,6 +13,7 @@ from advisor.planner.measuring import Bench, Candidate, Change, Changes, ordered
 from advisor.techniques import TIERLESS, all_techniques
 
 MATTERS = 0.004  # share of the capacity below which a free change is not worth a step of the plan
+SAME_TIME = 0.03  # differences below this are less than the estimate of time can tell
 WIDTH = 12
 WORTH = 0.03  # share of what is missing that a change must save to take part
 FIRST_BEAM = 6
@@ -26,8 +27,9 @@ ENOUGH_DEPTH = 2  # pairs are always looked at; beyond, the first depth that fit
 
 
 def cost(c: Candidate, start: Candidate) -> tuple[int, float, int, int]:
-    """Altering last, then the time of a token in whole per cents, then how many changes, then how risky."""
-    return (c.alters_learning, round(c.seconds_per_token / max(start.seconds_per_token, 1e-30), 2), len(c.changes), sum(RISK.get(i, 0) for i in c.ids))
+    """Altering last, then the time of a token in steps of :data:`SAME_TIME`, then how many changes, then how risky."""
+    ratio = c.seconds_per_token / max(start.seconds_per_token, 1e-30)
+    return (c.alters_learning, round(round(ratio / SAME_TIME) * SAME_TIME, 3), len(c.changes), sum(RISK.get(i, 0) for i in c.ids))
 
 
 def options(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: int, altering: bool) -> list[Change]:

@@ -9,7 +9,7 @@ from advisor.techniques.conditions import LIGER, MEGATRON, framework_lacks
 from advisor.techniques.curing import cured, ineffective
 from advisor.techniques.technique import NotApplicable, technique
 
-SELECTIVE = MEGATRON | {"torchtitan", "torchtune", "trl", "custom", "litgpt", "llm-foundry"}
+SELECTIVE = MEGATRON | {"torchtitan", "torchtune", "custom"}
 TILED = frozenset({"deepspeed", "arctic", "axolotl", "verl", "hf-trainer", "trl", "accelerate", "ms-swift", "custom"})
 FUSED_PARTS = ("rmsnorm", "swiglu", "rope")
 
