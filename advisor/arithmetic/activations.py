@@ -9,7 +9,7 @@ from advisor.arithmetic import moments as at
 from advisor.arithmetic import settings
 from advisor.arithmetic.blocks.block import settled
 from advisor.arithmetic.blocks.tape import Counted, Size, Step
-from advisor.arithmetic.checkpointing import checkpoints, kept_at_rest, offloaded, recomputed_layers
+from advisor.arithmetic.checkpointing import checkpoints, kept_at_rest, offloaded, recomputed_layers, reentrant
 from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
 
@@ -19,6 +19,7 @@ FIRST = frozenset({at.BACKWARD_FIRST})
 FORWARD_ONLY = frozenset({at.FORWARD})
 FORMULA = "layers x (tokens x bytes a token + tokens x keys x bytes a pair + fixed bytes)"
 SOURCE = "autograd's saved tensors of the modelling code, operation by operation (arithmetic/blocks)"
+REENTRANT = "torch.utils.checkpoint.CheckpointFunction.backward holds the outputs it recomputed"
 UNSHARDED = frozenset({"none", "ddp"})
 
 
@@ -51,6 +52,10 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     inside = ctx.checkpointing == "full"
     yield from _running(ctx, last, LAST, with_input=not inside)
     yield from _running(ctx, last, FIRST, with_input=not inside)
+    if inside and reentrant(ctx):
+        out = _bytes(ctx, last.output)
+        values = {"bytes": out}
+        yield Holding("activations", "recomputed output of the running block", out, LAST | FIRST, "bytes of the output", values, REENTRANT)
     if inside:
         yield from _forward(ctx, max((c for c, _ in counted), key=lambda c: _bytes(ctx, c.total)), kept=False)
     else:

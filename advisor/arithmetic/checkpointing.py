@@ -27,6 +27,14 @@ def checkpoints(ctx: Context, counted: Counted, layers: int, *, name: str = "lay
     yield Holding("activations", "input of the first layer", each, frozenset({at.BACKWARD_FIRST}), "tokens x bytes a token", values, SOURCE)
 
 
+def reentrant(ctx: Context) -> bool:
+    """Whether checkpointing runs an autograd of its own in backward: as stated, else the default (transformers before 5: yes; since: no)."""
+    said = ctx.job.activations.reentrant
+    if said is not None:
+        return said
+    return ctx.source == "huggingface" and not ctx.at_least("transformers", 5)
+
+
 def recomputed_layers(ctx: Context, layers: int) -> int:
     """How many of ``layers`` keep only their input: all, none, or every n-th (torchtitan ``selective_ac_option``: counted from 1)."""
     if ctx.checkpointing == "full":

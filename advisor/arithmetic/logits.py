@@ -132,8 +132,8 @@ def _final(ctx: Context) -> Iterator[Holding]:
     trained = ctx.method not in ADAPTED
     stream = ctx.compute
     if ctx.arch.norm == "layernorm" or "rmsnorm" in ctx.kernels:
-        each, what = stream + (stream if trained else 0), "norm input + head input"
+        each, what = 2 * stream, "norm input + head input"
     else:
-        each, what = 4 + (2 * stream if trained else 0), "fp32 norm input + normalised + head input"
+        each, what = 4 + stream + (stream if trained else 0), "fp32 norm input + head input (+ normalised where the norm trains)"
     values = {"tokens": ctx.tokens, "hidden": ctx.arch.hidden, "bytes": each, "what": what}
     yield Holding("activations", "final norm", ctx.tokens * ctx.arch.hidden * each, FORWARD | BACKWARD, "tokens x hidden x bytes", values, NORM_SOURCE)
