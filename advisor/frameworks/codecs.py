@@ -96,7 +96,7 @@ def targets(raw: Any) -> Any:
     if isinstance(raw, str) and raw.strip().lower() in ("all-linear", "all", "all_linear"):
         return "all-linear"
     if isinstance(raw, str) and any(sign in raw for sign in "\\(*^"):
-        raise ValueError("a regular expression over module names")
+        raw = _leaves_of_pattern(raw)
     found = names(raw)
     leaves = frozenset(found)
     if leaves in (frozenset({"all-linear"}), frozenset({"all"})) or (leaves >= _LINEAR_NAMES and not leaves - _LINEAR_NAMES):
@@ -107,6 +107,15 @@ def targets(raw: Any) -> Any:
         return "qv"
     if not found:
         return SILENT
+    return found
+
+
+def _leaves_of_pattern(pattern: str) -> list[str]:
+    """The projections that a regular expression over module names lists; the expression itself is never run."""
+    found = [f"{word}_proj" for group in re.findall(r"\(([a-z_|]+)\)_proj", pattern) for word in group.split("|")]
+    found += [word for group in re.findall(r"\(([a-z_|]*_proj[a-z_|]*)\)", pattern) for word in group.split("|")]
+    if not found:
+        raise ValueError("a regular expression over module names, whose matches are not listed in it")
     return found
 
 

@@ -205,7 +205,7 @@ def _fact(field: str, value: Any, key: Key, name: str, why: str | None = None) -
 def _rest(keys: Sequence[Key], tables: Sequence[Table], name: str, taken: set[int]) -> Iterable[NotUnderstood]:
     harmless = common_harmless()
     for position, key in enumerate(keys):
-        if position in taken or key.weak:
+        if position in taken or key.weak or key.value == {}:
             continue
         why = next((t.unmapped[key.path] for t in tables if key.path in t.unmapped), None)
         if why is not None:

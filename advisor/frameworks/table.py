@@ -124,6 +124,7 @@ class Table(_Strict):
     syntax: Syntax
     scopes: tuple[str, ...] = ()  # Python calls or commands whose arguments are this table's; the first is written
     marks: tuple[str, ...] = ()  # keys that by themselves say whose file this is
+    file_marks: tuple[str, ...] = ()  # marks in files only: on command lines other programs take the key too
     programs: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)  # patterns of commands that start it, and what that says
     imports: tuple[str, ...] = ()
     calls: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)  # a call's mere presence says so: DPOConfig -> objective: dpo

@@ -1,26 +1,54 @@
-"""What is kept for the backward pass."""
+"""What is kept for the backward pass, and the phases beside the training step."""
 
 from __future__ import annotations
 
 from advisor.resolving import family
 from advisor.resolving.draft import Draft
 
-_CHECKPOINTING_ON = frozenset({"trl", "llama-factory", "verl", "unsloth", "ms-swift"})
-
 
 def settle(draft: Draft) -> None:
-    """``activations.*``."""
-    framework = draft.framework or ""
-    on = framework in _CHECKPOINTING_ON
-    if framework:
-        draft.default("activations.checkpointing", "full" if on else "none", f"{framework}: its default")
+    """``activations.*``, ``framework.*``, and the optional sections that are used."""
+    draft.table("activations.checkpointing", alternatives=("none", "full"))
     draft.assume("activations.checkpointing", "none", "no framework turns it on by itself", alternatives=("full",))
-    draft.default("activations.reentrant", framework == "llama-factory", framework or "torch checkpoint use_reentrant")
-    megatron = framework in family.MEGATRON
-    draft.default("activations.attention", "te-fused" if megatron else "sdpa", framework or "transformers attn_implementation")
-    draft.default("activations.loss", "vocab-parallel" if megatron else "full-fp32", framework or "transformers loss_utils.py")
-    draft.default("activations.kernels", (), "no fused kernels asked for")
+    if draft.framework == "trl" and draft.get("parallel.strategy") == "zero3" and draft.get("method.kind") in family.ADAPTERS:
+        draft.infer("activations.reentrant", True, "trl sft_trainer.py: adapters under ZeRO-3 force reentrant checkpointing")
+    draft.table("activations.reentrant")
+    draft.default("activations.reentrant", False, "torch checkpoint: non-reentrant is what libraries ask for")
+    draft.table("activations.attention", alternatives=("sdpa", "eager", "flash-2"))
+    draft.default("activations.attention", "sdpa", "transformers modeling_utils.py", alternatives=("eager", "flash-2"))
+    draft.table("activations.loss", alternatives=("full-fp32", "fused-linear"))
+    draft.default("activations.loss", "full-fp32", "transformers loss/loss_utils.py")
+    draft.default("activations.kernels", (), "every framework", "no fused kernels asked for")
+    draft.table("activations.compile", "activations.sequence_packing")
     draft.default("activations.compile", False, "every framework", "not asked for")
     draft.default("activations.sequence_packing", "padded", "every framework", "not asked for")
+    draft.table("framework.use_cache")
     draft.default("framework.use_cache", False, "transformers: off in training")
-    draft.default("framework.keeps_outputs", False, "not seen")
+    draft.default("framework.keeps_outputs", False, "every framework", "nothing was seen that holds the outputs")
+    draft.default("framework.cuda_graphs", False, "every framework", "not asked for")
+    _phases(draft)
+
+
+def _phases(draft: Draft) -> None:
+    """Sections that the job uses; the others stay absent."""
+    if draft.has("load"):
+        zero3 = draft.get("parallel.strategy") == "zero3"
+        draft.assume("load.materialise", "meta" if zero3 and draft.framework in family.ACCELERATE else "every-rank", "as the trainer usually loads")
+        draft.infer("load.dtype", draft.get("precision.weights"), "as the weights are held")
+        draft.default("load.move_before_sharding", False, "every framework", "not seen")
+        if draft.get("method.base") in ("nf4", "fp4", "int8"):
+            draft.default("load.quantize_on", "device", "transformers quantizers: bitsandbytes quantises each tensor on the device")
+    if draft.has("eval"):
+        draft.table("eval.micro_batch", "eval.accumulate", "eval.keeps")
+        draft.assume("eval.micro_batch", draft.get("batch.micro_batch"), "as in training")
+        draft.assume("eval.accumulate", "device", "predictions stay on the device", alternatives=("nothing",))
+        draft.assume("eval.keeps", "logits", "nothing reduces the predictions", alternatives=("loss",))
+        draft.infer("eval.loss", draft.get("activations.loss"), "as in training")
+    if draft.has("save"):
+        adapters = draft.get("method.kind") in family.ADAPTERS
+        draft.assume("save.format", "adapters" if adapters else "full", "as the trainer usually saves")
+        draft.assume("save.gather", "rank-0" if draft.get("parallel.strategy") in family.FSDP | {"zero3"} else "none", "as the trainer usually saves")
+        draft.assume("save.to_host", True, "gathered tensors go to the host one by one", alternatives=(False,))
+        draft.default("save.merge", "none", "every framework", "adapters are not merged")
+    if draft.has("resume"):
+        draft.assume("resume.map", "host", "checkpoints are read to the host", alternatives=("device",))

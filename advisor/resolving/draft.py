@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from advisor.evidence import Evidence, Fact, FactKind
-from advisor.job import Eval, Job, Load, Resume, Rollout, Save, Section
+from advisor.frameworks.defaults import rules
+from advisor.job import Eval, Job, Load, Model, Resume, Rollout, Save, Section, fields
+from advisor.resolving import family
 
 _EMPTY: dict[str, Section] = {"load": Load(), "eval": Eval(), "save": Save(), "resume": Resume(), "rollout": Rollout()}
 _DERIVED = frozenset({"default", "assumed"})
+_FIELDS = frozenset(fields())
+# Sections with the names and paths of their fields; a single value has none.
+_TWO_DEEP = tuple(dict.fromkeys(".".join(path.split(".")[:2]) for path in fields()))
+_PATHS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = tuple(
+    (section, tuple((path.partition(".")[2], path) for path in _TWO_DEEP if path.startswith(f"{section}.")))
+    for section in Job.model_fields
+    if section not in ("version", "name")
+)
 RESOLVER = "resolving"  # ``where`` of a fact that the resolver inferred itself, so that it is inferred anew after a change
 _INTERNED: dict[tuple[Any, ...], Fact] = {}
 _INTERNED_LIMIT = 20_000  # facts are small; this bounds a server that sees many jobs
@@ -24,35 +34,54 @@ class Draft:
         self._job = job
         self._values: dict[str, Any] = {}
         self._new: dict[str, Any] = {}
+        self._dropped: set[str] = set()
+        self._sections: set[str] = set()
         self._load(facts)
         self.framework: str | None = self._values.get("framework.name")
-        self.versions: dict[str, str] = dict(self._values.get("framework.versions") or {})
+        versions = self._values.get("framework.versions") or {}
+        self.versions: dict[str, str] = dict(versions)
+        generating = self.has("rollout") or self._values.get("objective") in family.RL | {"dpo"} or self._values.get("parallel.strategy") in family.FSDP
+        self._rules = rules(self.framework, tuple(sorted(versions.items())), generating)
 
     def _load(self, facts: dict[str, Fact]) -> None:
-        read = {fact.field: fact for fact in reversed(self.evidence.facts)}
-        self._dropped: set[str] = set()
-        for section, content in self._job.__dict__.items():
-            if content is None or section in ("version", "name"):
+        read = {fact.field: fact for fact in reversed(self.evidence.facts)} if self.evidence.facts else {}
+        values, own = self._values, self.facts
+        for section, paths in _PATHS:
+            content = getattr(self._job, section)
+            if content is None:
                 continue
-            pairs = [(f"{section}.{name}", value) for name, value in content.__dict__.items()] if isinstance(content, Section) else [(section, content)]
-            for path, value in pairs:
+            self._sections.add(section)
+            held = content.__dict__ if paths else {"": content}
+            for name, path in paths or (("", section),):
+                value = held[name]
                 if value is None:
                     continue
                 fact = facts.get(path) or read.get(path)
-                if fact is not None and (fact.kind in _DERIVED or (fact.kind == "inferred" and fact.where == RESOLVER)):
+                if fact is None:
+                    fact = interned(path, value, "stated")
+                elif fact.kind in _DERIVED or (fact.kind == "inferred" and fact.where == RESOLVER):
                     self._dropped.add(path)
                     continue
-                self._values[path] = value
-                self.facts[path] = fact if fact is not None and fact.value == value else interned(path, value, "stated")
+                elif fact.value != value:
+                    fact = interned(path, value, "stated")
+                values[path] = value
+                own[path] = fact
         for path, fact in read.items():
-            if path not in self._values and fact.kind in ("read", "inferred", "stated"):
-                self._values[path] = self._new[path] = fact.value
-                self.facts[path] = fact
+            if path not in values and fact.kind in ("read", "inferred", "stated") and path in _FIELDS:
+                values[path] = self._new[path] = fact.value
+                own[path] = fact
+                self._sections.add(path.partition(".")[0])
 
     @property
     def stated(self) -> Job:
         """The job as written: without what an earlier resolving derived."""
         return self._job
+
+    @property
+    def model(self) -> Model:
+        """The model section as far as it is known: what is read beside the job included."""
+        changes = {path.partition(".")[2]: value for path, value in self._new.items() if path.startswith("model.") and path.count(".") == 1}
+        return self._job.model.model_copy(update=changes) if changes else self._job.model
 
     def get(self, path: str, otherwise: Any = None) -> Any:
         """The value settled so far."""
@@ -64,7 +93,13 @@ class Draft:
 
     def has(self, section: str) -> bool:
         """Whether an optional section is used."""
-        return getattr(self._job, section) is not None or any(path.startswith(f"{section}.") for path in self._values)
+        return section in self._sections
+
+    def reopen(self, path: str) -> None:
+        """Set a value aside that only repeats another field, so that it is derived with the rest."""
+        del self._values[path], self.facts[path]
+        self._new.pop(path, None)
+        self._dropped.add(path)
 
     def settle(self, path: str, value: Any, kind: FactKind, why: str | None = None, *, where: str | None = None, alternatives: Iterable[Any] = ()) -> None:
         """Write ``value`` where nothing is written."""
@@ -74,6 +109,16 @@ class Draft:
         if kind == "inferred" and where is None:
             where = RESOLVER
         self.facts[path] = interned(path, value, kind, where, why, tuple(a for a in alternatives if a != value))
+
+    def table(self, *paths: str, alternatives: Iterable[Any] = ()) -> None:
+        """Defaults of the framework's stack, of its version: for each field the first rule whose conditions hold."""
+        for path in paths:
+            if path in self._values:
+                continue
+            for rule in self._rules.get(path, ()):
+                if all(self._values.get(field) in wanted for field, wanted in rule.when):
+                    self.settle(path, rule.value, "default", where=rule.where, alternatives=rule.alternatives or tuple(alternatives))
+                    break
 
     def default(self, path: str, value: Any, where: str, why: str | None = None, *, alternatives: Iterable[Any] = ()) -> None:
         """A default of a named framework and version."""
@@ -98,12 +143,22 @@ class Draft:
             updates.setdefault(section, {})[name] = value
         changed: dict[str, Any] = {}
         for section, content in updates.items():
-            if "" in content:
-                changed[section] = content[""]
-                continue
             current = getattr(self._job, section)
-            changed[section] = (current if current is not None else _EMPTY[section]).model_copy(update=content)
-        return self._job.model_copy(update=changed) if changed else self._job
+            changed[section] = content[""] if "" in content else _with(current if current is not None else _EMPTY[section], content)
+        return _with(self._job, changed) if changed else self._job
+
+
+_M = TypeVar("_M", bound=Section)
+
+
+def _with(section: _M, changes: dict[str, Any]) -> _M:
+    """The section with values put in, without validating: ``model_copy`` does the same ten times slower, and a plan resolves thousands of jobs."""
+    new = object.__new__(type(section))
+    object.__setattr__(new, "__dict__", {**section.__dict__, **changes})
+    object.__setattr__(new, "__pydantic_fields_set__", section.__pydantic_fields_set__ | changes.keys())
+    object.__setattr__(new, "__pydantic_extra__", None)
+    object.__setattr__(new, "__pydantic_private__", None)
+    return new
 
 
 def interned(path: str, value: Any, kind: FactKind, where: str | None = None, why: str | None = None, alternatives: tuple[Any, ...] = ()) -> Fact:

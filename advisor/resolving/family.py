@@ -1,12 +1,15 @@
-"""Which trainer a framework builds on, as far as defaults depend on it."""
+"""Which trainer a framework builds on, as far as the rules of dtypes depend on it."""
 
 from __future__ import annotations
 
-HF = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "unsloth", "ms-swift", "accelerate"})  # accelerate prepares the model
-PEFT = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "unsloth", "ms-swift", "accelerate", "fsdp-qlora", "openrlhf", "verl", "custom"})
-MEGATRON = frozenset({"megatron-lm", "megatron-bridge", "nemo"})
+ACCELERATE = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "unsloth", "ms-swift", "accelerate"})  # accelerate prepares the model
+HF_LOADED = ACCELERATE | {"openrlhf", "fsdp-qlora", "custom", "deepspeed", "verl"}
+MEGATRON = frozenset({"megatron-lm", "megatron-bridge"})
+PURE = frozenset({"torchtune", "litgpt"})  # the weights' own dtype, no masters, no autocast
 RL = frozenset({"grpo", "ppo", "rloo"})
-SHARDED_BY_FSDP = frozenset({"fsdp1", "fsdp2"})
+ADAPTERS = frozenset({"lora", "dora"})
+QUANTISED = frozenset({"nf4", "fp4", "int8", "gptq-int4", "awq-int4", "fp8", "mxfp4"})
+FSDP = frozenset({"fsdp1", "fsdp2"})
 ZERO = frozenset({"zero1", "zero2", "zero3"})
 MEGATRON_STRATEGIES = frozenset({"megatron", "megatron-distributed", "megatron-fsdp"})
-SHARDING = SHARDED_BY_FSDP | ZERO | MEGATRON_STRATEGIES - {"megatron"}
+SHARDING = FSDP | ZERO | {"megatron-distributed", "megatron-fsdp"}

@@ -5,41 +5,45 @@ from __future__ import annotations
 from advisor.resolving import family
 from advisor.resolving.draft import Draft
 
+_PREFERENCE = frozenset({"dpo", "kto", "ppo", "rloo"})
+
 
 def settle(draft: Draft) -> None:
     """``objective``, ``reference``, ``reward``, ``critic``, ``rollout.*``."""
     if draft.has("rollout"):
         draft.assume("objective", "grpo", "the job generates while it trains", alternatives=("ppo", "rloo"))
+    draft.table("objective")
     draft.assume("objective", "sft", "nothing names another objective", alternatives=("dpo", "pretrain"))
-    objective, adapters = draft.get("objective"), draft.get("method.kind") in ("lora", "dora")
-    if objective in ("dpo", "kto", "ppo"):
-        if adapters:
-            draft.default("reference", "adapter-off", "trl: the base with adapters switched off is the reference")
-        draft.default("reference", "copy", f"trl {objective}: a frozen copy is held", alternatives=("precomputed",))
-    elif objective == "rloo":
-        draft.default("reference", "adapter-off" if adapters else "copy", "trl RLOOConfig beta 0.05")
-    elif objective == "grpo" and draft.framework == "verl":
-        draft.default("reference", "offloaded", "verl fsdp_workers.py: the reference is always offloaded")
+    objective, adapters = draft.get("objective"), draft.get("method.kind") in family.ADAPTERS
+    draft.table("reference")
+    if objective in _PREFERENCE and adapters:
+        draft.default("reference", "adapter-off", "trl: the base with adapters switched off is the reference")
+    if objective in _PREFERENCE:
+        draft.default("reference", "copy", f"{objective}: a frozen copy is held", alternatives=("precomputed",))
     draft.default("reference", "none", f"{objective} needs none unless a KL term asks for it")
-    draft.default("reward", "copy" if objective == "ppo" else "none", f"{objective}")
-    draft.default("critic", "copy" if objective == "ppo" else "none", f"{objective}")
-    if draft.has("rollout"):
+    ppo = objective == "ppo"
+    draft.default("reward", "copy" if ppo else "none", f"{objective}: {'a reward model beside the policy' if ppo else 'none'}")
+    draft.default("critic", "copy" if ppo else "none", f"{objective}: {'a value model is trained too' if ppo else 'none'}")
+    if draft.has("rollout") or (objective in family.RL and draft.framework in ("verl", "nemo")):
         _rollout(draft)
 
 
 def _rollout(draft: Draft) -> None:
-    framework = draft.framework
+    if draft.known("rollout.memory_fraction") or draft.known("rollout.sleep"):
+        draft.infer("rollout.engine", "vllm", "an engine's share of the card is given")
+    draft.table("rollout.engine")
     draft.assume("rollout.engine", "vllm", "the usual engine", alternatives=("sglang", "hf"))
+    draft.table("rollout.placement")
     draft.assume("rollout.placement", "colocated", "the usual placement", alternatives=("separate",))
     engine = draft.get("rollout.engine")
-    draft.default("rollout.weights", draft.get("precision.compute") if draft.get("precision.compute") in ("bf16", "fp16") else "bf16", f"{engine}: dtype auto")
-    draft.default("rollout.tensor", 2 if framework == "verl" else 1, f"{framework}: tensor_model_parallel_size")
-    if engine != "hf":
-        fraction = {"trl": 0.3, "verl": 0.5, "nemo": 0.6, "openrlhf": 0.95, "llama-factory": 0.7}.get(framework or "", 0.9)
-        draft.default("rollout.memory_fraction", fraction, f"{framework or engine}: gpu_memory_utilization", alternatives=(0.5, 0.9))
-        draft.default("rollout.fraction_of", "free" if engine == "sglang" else "total", f"{engine}")
-        sleep = {"verl": "level-2", "nemo": "level-1"}.get(framework or "", "none")
-        draft.default("rollout.sleep", sleep, f"{framework}: sleep mode")
-    draft.default("rollout.shares_weights", framework == "unsloth", "only Unsloth wraps the engine's own tensors")
-    if framework in family.HF:
-        draft.default("rollout.sync", "tensor", "trl vllm_generation.py: one parameter at a time")
+    draft.table("rollout.weights", "rollout.tensor", "rollout.max_sequences", "rollout.wake", "rollout.sync", "rollout.shares_weights")
+    compute = draft.get("precision.compute")
+    draft.default("rollout.weights", compute if compute in ("bf16", "fp16") else "bf16", f"{engine}: dtype auto is the checkpoint's")
+    draft.default("rollout.tensor", 1, f"{engine}: tensor parallel size")
+    draft.default("rollout.shares_weights", engine == "hf", "the trainer's own model generates" if engine == "hf" else f"{engine} holds its own copy")
+    if engine == "hf":
+        return
+    draft.table("rollout.memory_fraction", "rollout.fraction_of", "rollout.sleep", alternatives=(0.5, 0.9))
+    draft.default("rollout.memory_fraction", 0.9, f"{engine}: gpu_memory_utilization", alternatives=(0.3, 0.5))
+    draft.default("rollout.fraction_of", "free" if engine == "sglang" else "total", f"{engine}: what the fraction is a share of")
+    draft.default("rollout.sleep", "none", "not asked for")

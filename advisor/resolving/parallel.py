@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.resolving import family
+from advisor.resolving import buckets, family
 from advisor.resolving.draft import Draft
 
 
@@ -44,15 +44,8 @@ def _gpus(draft: Draft) -> int | None:
 def _strategy(draft: Draft, gpus: int | None) -> None:
     if draft.get("parallel.device_map") is not None:
         draft.infer("parallel.strategy", "none", "a device_map divides the layers")
-    if draft.framework in family.MEGATRON:
-        draft.default(
-            "parallel.strategy", "megatron", f"{draft.framework}: the distributed optimizer is off unless asked for", alternatives=("megatron-distributed",)
-        )
-    if draft.framework in ("verl", "torchtitan"):
-        strategy = "fsdp2" if draft.framework == "torchtitan" else "fsdp1"
-        draft.default("parallel.strategy", strategy, f"{draft.framework}: its trainer shards with FSDP", alternatives=("fsdp1", "fsdp2"))
-    if draft.framework == "openrlhf":
-        draft.default("parallel.strategy", "zero2", "OpenRLHF --zero_stage 2")
+    if gpus is None or gpus > 1 or draft.framework in family.MEGATRON:
+        draft.table("parallel.strategy", alternatives=("zero2", "zero3", "fsdp1", "fsdp2"))
     if gpus is None or gpus == 1:
         draft.assume("parallel.strategy", "none", "nothing names more than one GPU", alternatives=("ddp", "zero3", "fsdp2"))
     draft.assume(
@@ -82,25 +75,16 @@ def _groups(draft: Draft) -> None:
 
 def _own_settings(draft: Draft) -> None:
     strategy = draft.get("parallel.strategy")
-    if strategy in family.SHARDED_BY_FSDP:
+    if strategy in family.FSDP:
+        draft.table("parallel.reshard_after_forward", "parallel.limit_all_gathers", "parallel.prefetch")
         draft.default("parallel.reshard_after_forward", True, "torch FSDP FULL_SHARD / fully_shard")
         draft.default("parallel.limit_all_gathers", True, "torch FullyShardedDataParallel limit_all_gathers")
-        draft.default("parallel.prefetch", "backward-pre", "torch FullyShardedDataParallel backward_prefetch")
+        draft.default("parallel.prefetch", "backward-pre", "torch FullyShardedDataParallel backward_prefetch; fully_shard's implicit prefetch")
     if strategy == "ddp":
         draft.default("parallel.gradient_as_bucket_view", False, "torch DistributedDataParallel gradient_as_bucket_view")
     if strategy in family.ZERO:
-        for name, elements, key in (
-            ("bucket_elements", 500_000_000, "reduce_bucket_size"),
-            ("allgather_bucket_elements", 500_000_000, "allgather_bucket_size"),
-        ):
-            draft.default(f"parallel.{name}", elements, f"deepspeed runtime/zero/config.py {key}")
-    if strategy == "zero3":
-        for name, elements, key in (
-            ("prefetch_elements", 50_000_000, "stage3_prefetch_bucket_size"),
-            ("max_live_elements", 1_000_000_000, "stage3_max_live_parameters"),
-            ("persistence_elements", 100_000, "stage3_param_persistence_threshold"),
-        ):
-            draft.default(f"parallel.{name}", elements, f"deepspeed runtime/zero/config.py {key}")
+        buckets.settle(draft)
+    draft.table("parallel.sequence")
     draft.default("parallel.sequence", False, "Megatron --sequence-parallel", "off unless asked for")
     if draft.get("parallel.context") > 1:
         draft.assume("parallel.context_kind", "ring", "the usual form", alternatives=("ulysses",))

@@ -9,6 +9,8 @@ from typing import Any
 import yaml
 
 from advisor.frameworks.key import Key, Unread
+from advisor.reading.configs import from_shell
+from advisor.reading.configs.from_shell import STARTERS
 from advisor.reading.configs.parsed import MAX_DEPTH, Parsed, RefusedError
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -44,6 +46,7 @@ def parse(text: str) -> Parsed | None:
     if not parsed.keys:
         return None
     _interpolate(parsed)
+    _scripts(parsed)
     parsed.comments = [(i + 1, line.split("#", 1)[1].strip()) for i, line in enumerate(lines) if line.lstrip().startswith("#") or " # " in line or " #" in line]
     return parsed
 
@@ -110,6 +113,16 @@ def scalar(node: yaml.Node) -> Any:
         return _CONSTRUCTOR.construct_object(node)  # type: ignore[no-untyped-call]
     except (yaml.YAMLError, ValueError, OverflowError):
         return str(node.value)
+
+
+def _scripts(parsed: Parsed) -> None:
+    """Commands within a value: the ``run: |`` of a job for a cluster, the ``args`` of a pod."""
+    for key in list(parsed.keys):
+        if isinstance(key.value, str) and "\n" in key.value and STARTERS.search(key.value):
+            script = from_shell.parse(key.value)
+            for found in script.keys:
+                parsed.add(Key(found.path, found.value, key.line + found.line, found.text, found.scope))
+            parsed.programs += [(program, key.line + line, text) for program, line, text in script.programs]
 
 
 def _interpolate(parsed: Parsed) -> None:

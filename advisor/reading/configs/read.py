@@ -125,6 +125,9 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
         facts.setdefault(fact.field, fact)
     for fact in _started(parsed, tables, name):
         facts.setdefault(fact.field, fact)
+    rank = facts.get("method.rank")
+    if rank is not None and "method.kind" not in facts:
+        facts["method.kind"] = Fact("method.kind", "lora", "read", where=rank.where, text=rank.text)  # a rank is given, so adapters are trained
     for field, fact in comments.facts(parsed.comments, name).items():
         facts.setdefault(field, fact)
     top = table(framework) if framework else None

@@ -14,8 +14,12 @@ LAYERS = ("accelerate", "deepspeed", "fsdp", "peft", "bitsandbytes", "transforme
 def recognise(parsed: Parsed) -> str | None:
     """The table that explains most of the text; ``None`` where nothing in it is of one framework in particular."""
     scores = {name: _score(table(name), parsed) for name in names() if name not in ("custom", "launch", "torch", "transformers")}
+    for name in names():  # a framework whose config takes another's keys too explains those as well
+        heir = table(name)
+        if heir.inherits in scores and scores.get(name, 0) >= _MARK:
+            scores[name] += scores[heir.inherits]
     best = max(scores.values(), default=0)
-    if best < 2 or (best < _MARK and parsed.form not in ("yaml", "json", "toml")):
+    if best <= _MARK - 1:
         return None
     leaders = [name for name, score in scores.items() if score == best]
     return max(leaders, key=lambda name: (name not in LAYERS, len(stack(name))))
@@ -34,6 +38,7 @@ def _score(candidate: Table, parsed: Parsed) -> int:
     seen = {canonical(key.path) for key in parsed.keys if not key.weak and key.scope not in ("env", "torchrun", "accelerate launch", "srun")}
     if parsed.form == "shell":
         seen -= {"config", "output_dir"}
-    marks = {canonical(m) for m in candidate.marks}
+    marks = {canonical(m) for m in (*candidate.marks, *(candidate.file_marks if parsed.form != "shell" else ()))}
     score += _MARK * len(seen & marks) + _MARK * len({m for m in marks if m.endswith(".") and any(s.startswith(m) for s in seen)})
-    return score + _KEY * len([k for k in seen - marks if k in candidate.index])
+    keys = [k for k in seen - marks if k in candidate.index]
+    return score + _KEY * len(keys) if score or len(keys) >= 4 else 0

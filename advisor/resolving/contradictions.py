@@ -1,0 +1,114 @@
+"""Settings that cannot both hold, each as one sentence: what was read, why it cannot be, what is counted instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from advisor.job import Job
+from advisor.resolving import family
+from advisor.run import Run
+
+_NAMES = {"zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3", "fsdp1": "FSDP", "fsdp2": "FSDP2", "ddp": "DDP", "megatron": "Megatron"}
+
+
+def contradictions(run: Run) -> tuple[str, ...]:
+    """Sentences for the report; empty where the job can run as it is written."""
+    return tuple(sentence for check in _CHECKS if (sentence := check(run)) is not None)
+
+
+def _conflicting_strategies(run: Run) -> str | None:
+    fact = run.facts.get("parallel.strategy")
+    if fact is None or not run.job.framework.name:
+        return None
+    framework, strategy = run.job.framework.name, run.job.parallel.strategy or "none"
+    if (framework == "torchtitan" and strategy in family.ZERO) or (framework == "deepspeed" and strategy in family.FSDP):
+        return f"{framework} was read as the framework and {_NAMES.get(strategy, strategy)} as the strategy, which it does not have: one of the two is wrong."
+    return None
+
+
+def _no_bf16(run: Run) -> str | None:
+    card, compute = run.card, run.job.precision.compute
+    if card is None or card.sm is None or card.vendor.lower() != "nvidia" or compute is None:
+        return None
+    wanted = {"bf16": 80, "fp8": 89, "mxfp8": 100, "nvfp4": 100}.get(compute)
+    if wanted is None or card.sm >= wanted:
+        return None
+    why = "torch emulates it, slowly" if compute == "bf16" else "its kernels do not exist there"
+    return f"{compute} is asked for on a {card.name} (compute capability {card.capability}), which has no {compute} arithmetic: {why}. Use fp16."
+
+
+def _quantised_and_full(run: Run) -> str | None:
+    method = run.job.method
+    if method.base in family.QUANTISED and method.kind == "full":
+        return f"method.kind is full and the base is held in {method.base}: quantised weights have no gradients. Train adapters, or leave the base unquantised."
+    return None
+
+
+def _more_ranks_than_gpus(run: Run) -> str | None:
+    hardware = run.job.hardware
+    if hardware.gpus_per_node is None:
+        return None
+    gpus, nodes, p = hardware.gpus_per_node * (hardware.nodes or 1), hardware.nodes or 1, run.job.parallel
+    product = f"shard {p.shard or 1} x replicate {p.replicate or 1} x tensor {p.tensor or 1} x pipeline {p.pipeline or 1} = {run.world}"
+    if run.world == gpus or p.device_map is not None:
+        return None
+    verb = "more GPUs than there are" if run.world > gpus else "fewer GPUs than there are"
+    return f"{product} needs {verb}: {hardware.gpus_per_node} a node on {nodes} node{'s' if nodes > 1 else ''} = {gpus}. The groups were counted as written."
+
+
+def _sharding_on_one_gpu(run: Run) -> str | None:
+    strategy = run.job.parallel.strategy
+    if strategy in family.SHARDING and run.world == 1 and run.facts.get("parallel.strategy") is not None:
+        return f"{_NAMES.get(strategy, strategy)} over one GPU divides nothing."
+    return None
+
+
+def _context_beyond_shards(run: Run) -> str | None:
+    p = run.job.parallel
+    ranks = (p.shard or 1) * (p.replicate or 1)
+    if (p.context or 1) > ranks and p.strategy not in family.MEGATRON_STRATEGIES:
+        return f"parallel.context is {p.context}, which is more than the {ranks} data-parallel ranks that it is taken from."
+    return None
+
+
+def _expert_beyond_ranks(run: Run) -> str | None:
+    p = run.job.parallel
+    if (p.expert or 1) > run.world:
+        return f"parallel.expert is {p.expert}, which is more than the {run.world} GPUs of the job."
+    return None
+
+
+def _offload_without_zero(run: Run) -> str | None:
+    job: Job = run.job
+    if job.offload.parameters == "nvme" and job.parallel.strategy != "zero3":
+        return "offload.parameters is nvme, which only ZeRO-3 can do."
+    if job.offload.parameters == "cpu" and job.parallel.strategy in ("zero1", "zero2"):
+        return f"offload.parameters is cpu under {_NAMES[job.parallel.strategy]}, which keeps whole parameters on the card: DeepSpeed ignores it below stage 3."
+    return None
+
+
+def _adapter_off_without_adapters(run: Run) -> str | None:
+    if run.job.reference == "adapter-off" and run.job.method.kind not in family.ADAPTERS:
+        return f"reference is adapter-off and method.kind is {run.job.method.kind}: without adapters there is nothing to switch off, so a copy is needed."
+    return None
+
+
+def _longer_than_positions(run: Run) -> str | None:
+    architecture, seq_len = run.architecture, run.job.batch.seq_len
+    if architecture is None or architecture.max_positions is None or seq_len is None or seq_len <= architecture.max_positions:
+        return None
+    return f"batch.seq_len {seq_len:,} is above the model's max_position_embeddings {architecture.max_positions:,}: it runs only with rescaled positions."
+
+
+_CHECKS: tuple[Callable[[Run], str | None], ...] = (
+    _conflicting_strategies,
+    _no_bf16,
+    _quantised_and_full,
+    _more_ranks_than_gpus,
+    _sharding_on_one_gpu,
+    _context_beyond_shards,
+    _expert_beyond_ranks,
+    _offload_without_zero,
+    _adapter_off_without_adapters,
+    _longer_than_positions,
+)
