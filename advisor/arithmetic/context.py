@@ -11,11 +11,11 @@ from advisor.architecture import Architecture, Block
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.dtypes import bytes_of
 from advisor.arithmetic.parameters import Counts, count
+from advisor.arithmetic.stages import Stage, on_stage, stages
 from advisor.deviation import Deviation
 from advisor.job import Job
 from advisor.run import Run
 
-Stage = Literal["only", "first", "middle", "last"]
 PREFERENCE = frozenset({"dpo", "kto", "orpo", "reward"})
 ROLLOUT_OBJECTIVES = frozenset({"grpo", "ppo", "rloo"})
 FSDP = frozenset({"fsdp1", "fsdp2", "megatron-fsdp"})
@@ -167,7 +167,7 @@ def read(run: Run, stage: Stage | None = None) -> Context:
     world = shard * replicate * tensor
     expert_shard = max(1, world // (expert * expert_tensor)) if strategy in MEGATRON else max(1, shard // expert)
     where = "only" if pipeline == 1 else stage or stages(job)[-1]
-    blocks = _on_stage(arch, job, where)
+    blocks = on_stage(arch, job, where)
     has_embedding, has_head = where in ("only", "first"), where in ("only", "last")
     parks = job.framework.name in PARKS
 
@@ -199,21 +199,6 @@ def read(run: Run, stage: Stage | None = None) -> Context:
     )  # fmt: skip
 
 
-def stages(job: Job) -> tuple[Stage, ...]:
-    """The pipeline stages to count for ``parallel.pipeline_rank``: for ``max`` the first, one in the middle, and the last."""
-    p = job.parallel
-    size, rank = p.pipeline or 1, p.pipeline_rank
-    if size == 1:
-        return ("only",)
-    if rank in ("first", 0):
-        return ("first",)
-    if rank in ("last", size - 1):
-        return ("last",)
-    if isinstance(rank, int):
-        return ("middle",)
-    return ("first", "last") if size == 2 else ("first", "middle", "last")
-
-
 def _tokens(job: Job) -> tuple[int, int]:
     batch = job.batch
     seq = batch.seq_len
@@ -238,39 +223,3 @@ def _present(job: Job) -> frozenset[str]:
     if job.save is not None and job.save.merge not in (None, "none"):
         phases.add("merge")
     return at.of_phases(phases)
-
-
-def _on_stage(arch: Architecture, job: Job, where: Stage) -> tuple[tuple[Block, int], ...]:
-    """The text blocks of a pipeline stage. Layers are dealt out evenly unless ``pipeline_layout`` says otherwise."""
-    p = job.parallel
-    size = p.pipeline or 1
-    if size == 1:
-        return tuple((b, b.count) for b in arch.blocks)
-    chunks = size * (p.virtual_stages or 1)
-    layout = p.pipeline_layout
-    if layout is not None:
-        per = [sum(layout[i::size]) for i in range(size)]  # interleaved: chunk i sits on stage i mod size
-    else:
-        share, rest = divmod(arch.layers, chunks)
-        per_chunk = [share + (1 if i < rest else 0) for i in range(chunks)]
-        per = [sum(per_chunk[i::size]) for i in range(size)]
-    rank = p.pipeline_rank
-    if isinstance(rank, int):
-        index = min(rank, size - 1)
-    elif where == "middle":
-        index = max(range(1, size - 1), key=lambda i: per[i])
-    else:
-        index = 0 if where == "first" else size - 1
-    start = sum(per[:index])
-    return _slice(arch.blocks, start, start + per[index])
-
-
-def _slice(blocks: tuple[Block, ...], start: int, stop: int) -> tuple[tuple[Block, int], ...]:
-    out: list[tuple[Block, int]] = []
-    position = 0
-    for block in blocks:  # kinds in order of first occurrence: exact for "first k dense", a stated mean for alternating kinds
-        overlap = min(stop, position + block.count) - max(start, position)
-        if overlap > 0:
-            out.append((block, overlap))
-        position += block.count
-    return tuple(out)

@@ -23,10 +23,11 @@ from advisor.arithmetic import (
     workspace,
 )
 from advisor.arithmetic import moments as at
-from advisor.arithmetic.context import CannotEstimate, Context, read, stages
+from advisor.arithmetic.context import CannotEstimate, Context, read
 from advisor.arithmetic.interval import widths
 from advisor.arithmetic.outside import outside
 from advisor.arithmetic.pipeline import waiting
+from advisor.arithmetic.stages import stages
 from advisor.job import Job
 from advisor.ledger import Holding, Ledger
 from advisor.run import Run, resolve

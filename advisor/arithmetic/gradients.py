@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.arithmetic import fsdp, zero
+from advisor.arithmetic import fsdp1, fsdp2, zero
 from advisor.arithmetic import moments as at
-from advisor.arithmetic.context import Context
+from advisor.arithmetic.context import FSDP, Context
 from advisor.ledger import Holding
 
 SOURCE = "torch autograd: one gradient a trained tensor, in its dtype, from its backward to zero_grad"
@@ -19,8 +19,8 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     """What backward leaves for the optimizer."""
     if not ctx.counts.learned:
         return
-    if ctx.strategy in ("fsdp1", "fsdp2", "megatron-fsdp"):
-        yield from fsdp.gradients(ctx)
+    if ctx.strategy in FSDP:
+        yield from (fsdp1 if ctx.strategy == "fsdp1" else fsdp2).gradients(ctx)
     elif ctx.strategy in ("zero1", "zero2", "zero3"):
         yield from zero.gradients(ctx)
     elif ctx.is_megatron:

@@ -5,18 +5,15 @@ Counts are those of one tensor- and expert-parallel rank, before any division of
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 from typing import Any
 
 from advisor.architecture import Architecture, Block, Tensor
+from advisor.arithmetic.fates import ACTIVE, ADAPTED, ATTENTION_QV, Fates, experts_are_linear, unfused
 from advisor.job import Job
 
-FUSED_EXPERTS = frozenset({"gpt_oss", "llama4", "llama4_text", "dbrx", "granitemoe", "granitemoehybrid", "granitemoeshared", "jetmoe"})
-# Layers trained at a time: LISA's and ms-swift's usual 2 (paper 2403.17919), one block (BAdam 2404.02827), LLaMA-Factory's freeze_trainable_layers 2
-ACTIVE = {"lisa": 2, "badam": 1, "freeze": 2}
-ADAPTED = frozenset({"lora", "dora"})
-ATTENTION_QV = ("q_proj", "v_proj", "query_key_value", "qkv_proj", "c_attn", "Wqkv", "query", "value", "q", "v", "qkv")
+__all__ = ["ADAPTED", "ATTENTION_QV", "Counts", "Item", "Unit", "count"]
+
 REPLICATED = frozenset({"norm", "router", "position"})  # whole on every tensor-parallel rank
 MEGATRON_VOCAB_MULTIPLE = 128  # --make-vocab-size-divisible-by, times the tensor ranks (Megatron-LM arguments.py)
 
@@ -120,9 +117,9 @@ def count(
 def _count(
     arch: Architecture, job: Job, blocks: tuple[tuple[Block, int], ...], *, tensor: int, expert: int, expert_tensor: int, embedding: bool, head: bool
 ) -> Counts:
-    fates = _Fates(arch, job)
+    fates = Fates(arch, job)
     apart = experts_are_linear(arch, job)
-    kinds = tuple(_unit(f"{b.kind} block", n, _unfused(b.tensors) if apart else b.tensors, fates, tensor, expert, expert_tensor) for b, n in blocks)
+    kinds = tuple(_unit(f"{b.kind} block", n, unfused(b.tensors) if apart else b.tensors, fates, tensor, expert, expert_tensor) for b, n in blocks)
     tower = job.model.vision.tower if job.model.vision else None
     vision: tuple[Unit, ...] = ()
     if arch.vision and embedding and tower != "skipped":
@@ -158,88 +155,7 @@ def _count(
     )
 
 
-def experts_are_linear(arch: Architecture, job: Job) -> bool:
-    """Whether each expert's matrices are ``nn.Linear`` modules, which quantisers and adapters find.
-
-    transformers holds most families' experts as modules before version 5 and as one 3-D parameter a layer since; a few families were
-    always fused. GPTQ and AWQ checkpoints are made of linear modules whatever the version.
-    """
-    if job.method.base in ("gptq-int4", "awq-int4"):
-        return True
-    if job.framework.name == "axolotl" and job.method.base not in (None, "none"):
-        return True  # axolotl quantize_moe_experts quantises the fused tensors too
-    if (job.model.source or "huggingface") != "huggingface" or arch.model_type in FUSED_EXPERTS:
-        return False
-    major = re.match(r"(\d+)", (job.framework.versions or {}).get("transformers", ""))
-    return major is not None and int(major.group(1)) < 5
-
-
-def _unfused(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The same experts as modules: gate and up apart, each a linear layer."""
-    out: list[Tensor] = []
-    for t in tensors:
-        if t.role != "expert" or t.linear or len(t.shape) != 2:
-            out.append(t)
-        elif t.name == "gate_up_proj":
-            half = (t.shape[0] // 2, t.shape[1])
-            out.extend(Tensor(name, half, "expert", True, t.times) for name in ("gate_proj", "up_proj"))
-        else:
-            out.append(Tensor(t.name, t.shape, "expert", True, t.times))
-    return tuple(out)
-
-
-class _Fates:
-    """Which tensors are adapted, quantised, trained."""
-
-    def __init__(self, arch: Architecture, job: Job) -> None:
-        m = job.method
-        self.kind = m.kind or "full"
-        self.adapted = self.kind in ADAPTED
-        self.rank = m.rank or 8  # peft LoraConfig's default
-        self.adapters = m.adapters or 1
-        self.dora = self.kind == "dora"
-        self.layout = m.base or "none"
-        self.saved = frozenset(m.modules_to_save or ())
-        targets = m.targets
-        if targets is None:
-            targets = "qv" if self.adapted else ()
-        self.targets: str | frozenset[str] = targets if isinstance(targets, str) else frozenset(targets)
-        self.tower = (job.model.vision.tower if job.model.vision else None) or ("frozen" if self.adapted else "trained")
-        self.tied = arch.tied
-
-    def wants(self, t: Tensor) -> bool:
-        if not self.adapted or not t.linear or len(t.shape) < 2 or t.role in ("embedding", "position", "norm"):
-            return False
-        if t.role in ("vision", "projector") and self.tower == "frozen":
-            return False
-        leaf = t.name.rpartition(".")[2]
-        if isinstance(self.targets, frozenset):
-            return leaf in self.targets or t.name in self.targets
-        if t.role == "head":
-            return False
-        if self.targets == "all-linear":
-            return True
-        if self.targets == "attention":
-            return t.role == "attention"
-        return t.role == "attention" and leaf in ATTENTION_QV
-
-    def of(self, t: Tensor) -> str:
-        if t.role in ("vision", "projector") and self.tower == "frozen" and t.role == "vision":
-            return "frozen"
-        if not self.adapted:
-            return "trained"
-        leaf = t.name.rpartition(".")[2]
-        if leaf in self.saved or t.name in self.saved:
-            return "trained"
-        quantisable = t.linear and len(t.shape) >= 2 and t.role not in ("embedding", "head", "position", "norm")
-        if self.layout == "mxfp4":
-            quantisable = t.role == "expert" and len(t.shape) >= 2
-        elif self.layout in ("gptq-int4", "awq-int4"):
-            quantisable = quantisable and t.role not in ("router", "vision", "projector")
-        return "quantised" if self.layout != "none" and quantisable else "frozen"
-
-
-def _unit(name: str, layers: int, tensors: tuple[Tensor, ...], fates: _Fates, tp: int, ep: int, etp: int) -> Unit:
+def _unit(name: str, layers: int, tensors: tuple[Tensor, ...], fates: Fates, tp: int, ep: int, etp: int) -> Unit:
     items: list[Item] = []
     for t in tensors:
         routed = t.role == "expert"
