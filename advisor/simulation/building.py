@@ -18,7 +18,7 @@ CLASSIFIERS = frozenset({"bert", "roberta", "deberta-v2", "modernbert"})
 MAX_LAYERS = 2000
 
 
-def build(run: Run) -> torch.nn.Module:
+def build(run: Run, device: str = "meta") -> torch.nn.Module:
     """The model in training mode, on meta, adapters and checkpointing in place.
 
     Raises:
@@ -31,7 +31,7 @@ def build(run: Run) -> torch.nn.Module:
         raise CannotProbe("the probe does not run images yet: the estimate stands in")
     if run.architecture is None or run.architecture.layers > MAX_LAYERS:
         raise CannotProbe("the model's shape is not known or has more layers than any real model")
-    model = _from_config(_config(job), job)
+    model = _from_config(_config(job), job, device)
     if job.method.base not in (None, "none"):
         raise CannotProbe(f"the probe has no stand-in for a {job.method.base} base yet: the estimate stands in")
     model.train()
@@ -40,7 +40,7 @@ def build(run: Run) -> torch.nn.Module:
         enable({"use_reentrant": bool(job.activations.reentrant)})
     elif job.activations.checkpointing == "selective":
         raise CannotProbe("the probe does not run selective checkpointing yet: the estimate stands in")
-    return _trainable(model, job)
+    return _trainable(model, job, device)
 
 
 def _config(job: Job) -> Mapping[str, Any]:
@@ -54,7 +54,7 @@ def _config(job: Job) -> Mapping[str, Any]:
     return preset.config
 
 
-def _from_config(config: Mapping[str, Any], job: Job) -> torch.nn.Module:
+def _from_config(config: Mapping[str, Any], job: Job, device: str) -> torch.nn.Module:
     import transformers
 
     settings = {key: value for key, value in config.items() if key not in ("architectures", "auto_map", "torch_dtype", "dtype", "quantization_config")}
@@ -75,7 +75,7 @@ def _from_config(config: Mapping[str, Any], job: Job) -> torch.nn.Module:
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        with torch.device("meta"):
+        with torch.device(device):
             built: torch.nn.Module = auto.from_config(parsed, attn_implementation=attention)
             return built
     except (ValueError, NotImplementedError, RuntimeError) as error:
@@ -84,7 +84,7 @@ def _from_config(config: Mapping[str, Any], job: Job) -> torch.nn.Module:
         torch.set_default_dtype(before)
 
 
-def _trainable(model: torch.nn.Module, job: Job) -> torch.nn.Module:
+def _trainable(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     kind = job.method.kind or "full"
     if kind == "full":
         return model
@@ -105,7 +105,7 @@ def _trainable(model: torch.nn.Module, job: Job) -> torch.nn.Module:
         task_type="CAUSAL_LM",
     )
     wide = (job.method.adapter_dtype or "fp32") == "fp32"
-    with torch.device("meta"):
+    with torch.device(device):
         adapted = peft.get_peft_model(model, settings, autocast_adapter_dtype=wide)
     if job.activations.checkpointing == "full":
         adapted.enable_input_require_grads()

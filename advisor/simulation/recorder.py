@@ -33,9 +33,10 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class Storage:
-    """A storage: its rounded bytes and how it came to be. ``part`` is set where the step's bookkeeping knows it."""
+    """A storage: its bytes, rounded and as asked for, and how it came to be. ``part`` is set where the step's bookkeeping knows it."""
 
     bytes: int
+    requested: int
     operator: str
     phase: str
     step: int
@@ -54,8 +55,9 @@ def rounded(size: int) -> int:
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ships no types here
     """Collects :attr:`events` and :attr:`storages` while it is active; set :attr:`phase` and :attr:`step` as the step goes on."""
 
-    def __init__(self, temporaries: dict[Any, Callable[..., list[int]]] | None = None) -> None:
+    def __init__(self, temporaries: dict[Any, Callable[..., list[int]]] | None = None, *, device: str = META) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.device = device  # tests watch real CPU runs with the same recorder
         self.events: list[Event] = []
         self.storages: dict[int, Storage] = {}
         self.step, self.module = 0, ""
@@ -82,7 +84,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         """Note an allocation; returns its id."""
         number = self._next
         self._next += 1
-        self.storages[number] = Storage(rounded(size), operator, self.phase, self.step, self.module, shape, dtype)
+        self.storages[number] = Storage(rounded(size), size, operator, self.phase, self.step, self.module, shape, dtype)
         self.events.append(Event(False, number))
         return number
 
@@ -92,7 +94,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
 
     def see(self, value: Any, operator: str) -> int | None:
         """Note a tensor's storage if it is new; returns the id of a new one."""
-        if not isinstance(value, torch.Tensor) or value.device.type != META:
+        if not isinstance(value, torch.Tensor) or value.device.type != self.device:
             return None
         storage = value.untyped_storage()
         key = storage._cdata

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 import torch.nn.functional as functional
 
+from advisor.simulation.patching import patched
+
 META = "meta"
 ATEN = torch.ops.aten
 
@@ -33,6 +35,14 @@ def attention_kernel(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     return "math"
 
 
+def _math_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    whole: torch.Tensor = ATEN._scaled_dot_product_attention_math(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)[0]
+    return whole
+
+
 def _attention(sm: int | None) -> Callable[..., torch.Tensor]:
     def scaled_dot_product_attention(
         query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None, dropout_p: float = 0.0,
@@ -42,10 +52,7 @@ def _attention(sm: int | None) -> Callable[..., torch.Tensor]:
         dim = query.shape[-1]
         pad = -dim % 8
         if kernel == "math":
-            whole: torch.Tensor = ATEN._scaled_dot_product_attention_math(
-                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-            )[0]
-            return whole
+            return _math_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
         if pad and value.shape[-1] == dim:
             query, key, value = (functional.pad(t, (0, pad)) for t in (query, key, value))
         factor = scale or 1 / math.sqrt(dim)
@@ -83,17 +90,29 @@ def _answering(original: Callable[..., Any], answer: Any) -> Callable[[torch.Ten
     return ask
 
 
+def _softmax(original: Callable[..., Any], fused: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+    """CUDA widens fp16 to fp32 inside the kernel (aten SoftMax.cpp, ``half_to_float``); bf16 gets an fp32 copy first, as elsewhere."""
+
+    def call(input: torch.Tensor, dim: int, *args: Any, **kwargs: Any) -> Any:
+        dtype = kwargs.get("dtype") or next((a for a in args if isinstance(a, torch.dtype)), None)
+        if input.device.type == META and input.dtype == torch.float16 and dtype == torch.float32:
+            return fused(input, dim, True)
+        return original(input, dim, *args, **kwargs)
+
+    return call
+
+
 @contextlib.contextmanager
-def cuda_semantics(*, sm: int | None = None) -> Iterator[None]:
-    """Patch this process while the context is open."""
-    patches: list[tuple[Any, str, Any]] = [(functional, "scaled_dot_product_attention", _attention(sm)), (functional, "dropout", _dropout)]
+def cuda_semantics(*, sm: int | None = None, attention: str = "auto") -> Iterator[None]:
+    """Patch this process while the context is open; ``attention="math"`` forces that kernel (what tests can compare with a CPU)."""
+    patches: list[tuple[Any, str, Any]] = [
+        (functional, "scaled_dot_product_attention", _math_attention if attention == "math" else _attention(sm)),
+        (functional, "dropout", _dropout),
+    ]
+    for owner in (torch, torch.Tensor):
+        patches.append((owner, "softmax", _softmax(owner.softmax, ATEN._softmax)))
+        patches.append((owner, "log_softmax", _softmax(owner.log_softmax, ATEN._log_softmax)))
     for name, answer in (("__bool__", True), ("item", 1), ("__int__", 1), ("__float__", 1.0)):
         patches.append((torch.Tensor, name, _answering(getattr(torch.Tensor, name), answer)))
-    saved = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
-    for owner, name, replacement in patches:
-        setattr(owner, name, replacement)
-    try:
+    with patched(patches):
         yield
-    finally:
-        for owner, name, original in saved:
-            setattr(owner, name, original)

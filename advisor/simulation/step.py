@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 
+from advisor.job import Job
 from advisor.run import Run
 from advisor.simulation import building, kernels, optimizers
-from advisor.simulation.autocast import emulated_autocast
+from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.semantics import cuda_semantics
 
@@ -16,41 +20,46 @@ STEPS = 2  # optimizer states are made in the first; the second is the one that 
 Say = Callable[[str], None]
 
 
-def record(run: Run, say: Say = lambda _: None) -> Recorder:
+def record(
+    run: Run, say: Say = lambda _: None, *, device: str = "meta", attention: str = "auto", autocast: Lists | None = CUDA, watch: bool = True
+) -> Recorder:
     """Two steps of the run, recorded. The first step's events are there too: states are born in it.
+
+    Tests run the same step for real on ``device="cpu"``, with the attention kernel that a CPU has and its autocast lists (``None``:
+    real autocast); ``watch=False`` leaves the run unobserved, for another witness.
 
     Raises:
         CannotProbe: see :mod:`advisor.simulation.building` and :mod:`advisor.simulation.optimizers`.
     """
     job = run.effective
     say("building the model on the meta device")
-    model = building.build(run)
+    model = building.build(run, device)
     optimizer = optimizers.build(model, job)
     sm = run.card.sm if run.card else None
-    recorder = Recorder(kernels.TEMPORARIES)
+    recorder = Recorder(kernels.TEMPORARIES, device=device)
     _label_weights(recorder, model)
-    autocast = (job.precision.mixed == "autocast") and building.DTYPES.get(job.precision.compute or "bf16")
     clip = job.framework.name in ("hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift")  # max_grad_norm 1.0 is their default
-    with cuda_semantics(sm=sm), emulated_autocast(autocast or None) as forget, recorder:
-        _modules(recorder, model, forget)
+    casting = emulated_autocast(autocast, frozenset({device, "cuda"})) if autocast is not None else contextlib.nullcontext()
+    with cuda_semantics(sm=sm, attention=attention), casting, recorder if watch else contextlib.nullcontext():
+        _modules(recorder, model)
         for workspace in range(2):  # one for the forward thread, one for autograd's
             number = recorder.born(kernels.cublas_workspace(sm), "cublas workspace")
             recorder.storages[number].part, recorder.storages[number].name = "workspace", f"cuBLAS workspace {workspace + 1}"
         for step in range(STEPS):
             say(f"step {step + 1} of {STEPS}")
             recorder.step = step
-            _one_step(recorder, model, optimizer, run, forget=forget, clip=clip)
+            _one_step(recorder, model, optimizer, run, clip=clip)
     return recorder
 
 
-def _one_step(recorder: Recorder, model: torch.nn.Module, optimizer: torch.optim.Optimizer, run: Run, *, forget: Callable[[], None], clip: bool) -> None:
+def _one_step(recorder: Recorder, model: torch.nn.Module, optimizer: torch.optim.Optimizer, run: Run, *, clip: bool) -> None:
     job = run.effective
     for _ in range(min(job.batch.gradient_accumulation or 1, 2)):  # the second micro batch meets gradients; a third adds nothing
         recorder.phase = "forward"
-        tokens = torch.zeros(job.batch.micro_batch or 1, job.batch.seq_len or 1, dtype=torch.long, device="meta")
+        tokens = torch.zeros(job.batch.micro_batch or 1, job.batch.seq_len or 1, dtype=torch.long, device=recorder.device)
         recorder.see(tokens, "input")
-        outputs = model(input_ids=tokens, labels=tokens)
-        forget()
+        with _autocast(job, recorder.device):
+            outputs = model(input_ids=tokens, labels=tokens)
         loss = outputs["loss"] if isinstance(outputs, dict) else outputs.loss
         kept = outputs if job.framework.keeps_outputs else None
         del outputs
@@ -78,8 +87,14 @@ def _label_weights(recorder: Recorder, model: torch.nn.Module) -> None:
         recorder.label(tensor, "weights", name)
 
 
-def _modules(recorder: Recorder, model: torch.nn.Module, forget: Callable[[], None]) -> None:
-    """Keep the recorder's idea of the module that runs up to date; a recomputed block ends its own autocast context, which empties the cache."""
+def _autocast(job: Job, device: str) -> AbstractContextManager[Any]:
+    if job.precision.mixed != "autocast":
+        return contextlib.nullcontext()
+    return torch.autocast(device, dtype=building.DTYPES.get(job.precision.compute or "bf16"))
+
+
+def _modules(recorder: Recorder, model: torch.nn.Module) -> None:
+    """Keep the recorder's idea of the module that runs up to date."""
     stack: list[str] = []
     for name, module in model.named_modules():
 
@@ -91,8 +106,6 @@ def _modules(recorder: Recorder, model: torch.nn.Module, forget: Callable[[], No
             if stack:
                 stack.pop()
             recorder.module = stack[-1] if stack else ""
-            if not stack and recorder.phase == "backward":
-                forget()
 
         module.register_forward_pre_hook(enter)
         module.register_forward_hook(leave, always_call=True)

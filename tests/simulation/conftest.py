@@ -1,0 +1,57 @@
+"""Tiny jobs, and what two witnesses say of a step that really runs on the CPU."""
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+SHAPE = {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256}
+HEADS = {"head_dim": 16}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 48, "decoder_sparse_step": 1, "norm_topk_prob": True}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama", **SHAPE},
+    "gpt2": {"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 256, "n_positions": 64},
+    "qwen3": {"model_type": "qwen3", **SHAPE, **HEADS, "tie_word_embeddings": True},
+    "gemma2": {"model_type": "gemma2", **SHAPE, **HEADS, "sliding_window": 16},
+    "mixtral": {"model_type": "mixtral", **SHAPE, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen3_moe": {"model_type": "qwen3_moe", **SHAPE, **HEADS, **EXPERTS},
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The machine is shared, and these models are tiny."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def tiny() -> Callable[..., Any]:
+    """``tiny("llama", batch={...})``: the resolved job of a tiny model in fp32, two sequences of 32 tokens."""
+
+    def make(family: str, **sections: Any) -> Any:
+        from advisor.job import read_job
+        from advisor.run import resolve
+
+        job: dict[str, Any] = {
+            "version": 1,
+            "model": {"config": CONFIGS[family]},
+            "precision": {"weights": "fp32", "compute": "fp32", "mixed": "none"},
+            "optimizer": {"name": "adamw", "implementation": "foreach"},
+            "batch": {"micro_batch": 2, "seq_len": 32, "gradient_accumulation": 1},
+            "activations": {"checkpointing": "none", "attention": "sdpa"},
+            "framework": {"name": "custom"},
+            "hardware": {"gpu": "a100-80gb"},
+        }
+        for section, values in sections.items():
+            job[section] = {**job.get(section, {}), **values} if isinstance(values, dict) else values
+        return resolve(read_job(job))
+
+    return make
