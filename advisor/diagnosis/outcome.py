@@ -31,7 +31,7 @@ def outcome(run: Run, real: Run, evidence: Evidence, judgement: Judgement, asked
         if failure.kind in MEMORY_KINDS:
             return "ooms", _failed(evidence, top)
         return "not-memory", "The text reports a failure, and it is not one of memory."
-    if _nothing_read(run, evidence):
+    if _nothing_read(run, evidence, judgement):
         return "unreadable", _unreadable(evidence)
     if run.missing or ledger_of(run) is None:
         return "incomplete", _ask(asked, f"not known, and it decides: {', '.join(run.missing) or 'the model'}")
@@ -53,17 +53,23 @@ def relevant(judgement: Judgement, _run: Run, evidence: Evidence, verdict: Verdi
     if verdict == "unreadable":
         return (), ()
     if evidence.failure is None and verdict != "ooms":
-        kept = tuple(f for f in findings if f.tier == "spare" or any(s.speaks_for and not _of_shares(s.mark) for s in f.evidence))
+        kept = tuple(f for f in findings if f.tier == "spare" or _told_by_text(f))
         kept = tuple(f for f in kept if f.tier != "hardware")
         return kept, cleared
     return findings, cleared
+
+
+def _told_by_text(finding: Finding) -> bool:
+    return any(s.speaks_for and not _of_shares(s.mark) for s in finding.evidence)
 
 
 def _of_shares(mark: str) -> bool:
     return "-share-" in mark or mark.endswith(("-numbers", "-estimate"))
 
 
-def _nothing_read(run: Run, evidence: Evidence) -> bool:
+def _nothing_read(run: Run, evidence: Evidence, judgement: Judgement) -> bool:
+    if any(_told_by_text(f) for f in judgement.findings):
+        return False
     known = [f for f in run.facts.values() if f.kind in ("read", "stated")]
     return not known and not evidence.samples and not evidence.devices and not evidence.marks
 

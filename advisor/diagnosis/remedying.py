@@ -20,7 +20,7 @@ def with_cures(plan: Plan, findings: Sequence[Finding], real: Run) -> Plan:
     if not findings:
         return plan
     top = findings[0]
-    if any(step.technique in top.remedies for step in plan.steps[:FIRST_STEPS]):
+    if any(step.technique in top.remedies and _early(step, top) for step in plan.steps[:FIRST_STEPS]):
         return plan
     base = top.faulted if top.faulted is not None else real
     wanted = 1 if plan.steps else FIRST_STEPS
@@ -31,6 +31,11 @@ def with_cures(plan: Plan, findings: Sequence[Finding], real: Run) -> Plan:
     return replace(plan, steps=(*cures, *later))
 
 
+def _early(step: Step, top: Finding) -> bool:
+    """Whether a step answers the top finding: where the job is too large for its cards, only what is named first does."""
+    return top.tier != "hardware" or step.technique in top.remedies[:FIRST_STEPS]
+
+
 def _step(name: str, finding: Finding, run: Run) -> Step | None:
     technique = all_techniques().get(name)
     if technique is None:
@@ -39,9 +44,9 @@ def _step(name: str, finding: Finding, run: Run) -> Step | None:
         changed = technique.apply(run)
     except JobError:
         return None
-    known = bool(run.missing) or ledger_of(run) is None
+    unknown = bool(run.missing) or ledger_of(run) is None
     if isinstance(changed, NotApplicable):
-        if not known:
+        if not unknown:
             return None  # the run is known well enough to say that this does not apply
         changed = run
     before, after = ledger_of(run), ledger_of(changed)

@@ -15,7 +15,7 @@ JUDGED = 6  # findings for which savings are estimated
 
 
 def with_savings(findings: Sequence[Finding], real: Run) -> tuple[Finding, ...]:
-    """The findings with ``saves_bytes`` where a remedy has an estimate."""
+    """The findings with ``saves_bytes``: of the first remedy that lowers the peak; 0 or less where none of those tried does."""
     return tuple(replace(f, saves_bytes=_saves(f, real)) if number < JUDGED else f for number, f in enumerate(findings))
 
 
@@ -27,6 +27,7 @@ def _saves(finding: Finding, real: Run) -> int | None:
     before = ledger_of(base)
     if before is None:
         return None
+    least: int | None = None
     for name in finding.remedies[:TRIED]:
         technique = techniques.get(name)
         if technique is None or not technique.estimated:
@@ -39,5 +40,8 @@ def _saves(finding: Finding, real: Run) -> int | None:
             continue
         after = ledger_of(changed)
         if after is not None:
-            return before.peak().bytes - after.peak().bytes
-    return None
+            saved = before.peak().bytes - after.peak().bytes
+            if saved > 0:
+                return saved
+            least = saved if least is None else max(least, saved)
+    return least

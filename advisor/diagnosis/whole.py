@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,11 +77,13 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Re
 
 def _resolved(job: Job, evidence: Evidence) -> tuple[Run, tuple[str, ...]]:
     """The run of what was read. A model's config that cannot be used is left out, and the note says why."""
+    # Facts below a section's own fields (framework.versions.torch) are in the job already; resolving settles two levels.
+    settled = replace(evidence, facts=tuple(f for f in evidence.facts if f.field.count(".") < 2))
     try:
-        return _judgeable(resolve(job, evidence)), ()
+        return _judgeable(resolve(job, settled)), ()
     except ConfigError as error:
         bare = job.but(model={"config": None})
-        return resolve(bare, evidence), (f"The model's config was not used: {error}",)
+        return resolve(bare, settled), (f"The model's config was not used: {error}",)
 
 
 def _judgeable(run: Run) -> Run:
@@ -96,4 +99,4 @@ def _plan(run: Run, findings: Sequence[Finding], verdict: str, evidence: Evidenc
 
     causes = [f for f in findings if f.confidence >= PLANNED_FROM] or list(findings[:1])
     made = plan(run, causes=causes, margin_bytes=margin_bytes, evidence=evidence)
-    return with_cures(made, findings, run) if evidence.failure is not None else made
+    return with_cures(made, findings, run) if evidence.failure is not None or not made.steps else made

@@ -16,14 +16,16 @@ from importlib import import_module
 from pathlib import Path
 
 from advisor.evidence import Evidence
+from advisor.job import JobError
 from advisor.report import CouldNotTell, Finding, Says
 from advisor.rules import counters, residual
-from advisor.rules.estimating import ledger_of, why_not
+from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import TIERS, Mark, Rule
 from advisor.run import Run
 
 NONE_OF_THESE = 1.0  # log-odds that the true cause is not in the vocabulary, or leaves no mark
 ALONE = 0.4  # how much a better explanation of the numbers counts when no text speaks for the fault: about ten faults could add such bytes
+UNEXPLAINED = -0.5  # a fit of the run as written below which a fault is looked for even where no text speaks for it
 SHOWN_FROM = 0.02  # below this probability a cause that was looked for is called cleared
 MOST_TEXT = 20_000  # lines and frames beyond this many are not searched: the reader keeps the telling ones first
 
@@ -71,6 +73,7 @@ def judge(run: Run, evidence: Evidence) -> Judgement:
     weighed: list[_Weighed] = []
     cleared, not_applicable, could_not_tell = [], [], []
     texts = _texts(evidence)
+    written = _written(run, evidence)
     for rule in all_rules():
         says = tuple(_marks(rule, run, evidence, texts))
         seen = any(s.speaks_for for s in says)
@@ -82,9 +85,9 @@ def judge(run: Run, evidence: Evidence) -> Judgement:
         if lacking and not seen:
             could_not_tell.append(CouldNotTell(rule.id, f"needs {', '.join(lacking)}"))
             continue
-        faulted = rule.fault(run, evidence) if rule.fault else None
         told = sum(s.weight for s in says if s.speaks_for)
-        says = (*says, *_numbers(run, faulted, evidence, rule, told))
+        faulted = _faulted(rule, run, evidence) if told >= 1 or written.value < UNEXPLAINED else None
+        says = (*says, *_numbers(faulted, run, evidence, rule, written, told))
         if not any(s.speaks_for for s in says):
             cleared.append((rule.id, rule.cleared))
             continue
@@ -98,6 +101,13 @@ def judge(run: Run, evidence: Evidence) -> Judgement:
         ordered = tuple(sorted(item.says, key=lambda s: -abs(s.weight)))
         findings.append(Finding(item.rule.id, item.rule.tier, item.rule.title, share, None, ordered, item.rule.remedies, item.faulted))
     return Judgement(tuple(findings), none, tuple(cleared), tuple(not_applicable), tuple(could_not_tell))
+
+
+def _faulted(rule: Rule, run: Run, evidence: Evidence) -> Run | None:
+    try:
+        return rule.fault(run, evidence) if rule.fault else None
+    except JobError:  # the changed job would be one that cannot be: then this is not how it runs
+        return None
 
 
 def _probabilities(weighed: list[_Weighed]) -> tuple[list[float], float]:
@@ -154,30 +164,31 @@ def _look(mark: Mark, run: Run, evidence: Evidence, texts: dict[str, list[tuple[
     return None if sentence is None else (failure.where if failure is not None else None, sentence)
 
 
-def _numbers(run: Run, faulted: Run | None, evidence: Evidence, rule: Rule, told: float) -> Iterator[Says]:
+def _written(run: Run, evidence: Evidence) -> residual.Fit:
+    """How well the run as written explains the counters."""
+    figures, failure = counters.of(evidence), evidence.failure
+    if failure is None or figures.wanted is None:
+        return residual.UNKNOWN
+    ledger = ledger_of(run)
+    return residual.fit(ledger, figures, failure.phase, residual.relative_error(ledger))
+
+
+def _numbers(faulted: Run | None, run: Run, evidence: Evidence, rule: Rule, written: residual.Fit, told: float) -> Iterator[Says]:
     """How the counters judge the hypothesis: its fit less the fit of the run as written.
 
     Where nothing else speaks for it (``told`` below 1), a gain counts for less: several faults can add the same bytes.
     """
-    failure = evidence.failure
-    if faulted is None or failure is None or faulted is run:
+    failure, figures = evidence.failure, counters.of(evidence)
+    if faulted is None or failure is None or faulted is run or figures.wanted is None:
         return
-    figures = counters.of(evidence)
-    written, with_fault = ledger_of(run), ledger_of(faulted)
+    ledger, with_fault = ledger_of(run), ledger_of(faulted)
     if with_fault is None:
         return
-    before, after = residual.fit(written, figures, failure.phase), residual.fit(with_fault, figures, failure.phase)
-    gain = after.value - before.value
-    if written is None:
-        gain = min(0.0, after.value)
+    after = residual.fit(with_fault, figures, failure.phase, residual.relative_error(ledger))
+    gain = after.value - written.value if ledger is not None else min(0.0, after.value)
     if gain > 0 and told < 1:
         gain *= ALONE
     if abs(gain) < 0.2:
         return
-    sentence = f"as written: {before.says}; with this fault: {after.says}" if written is not None else f"with this fault: {after.says}"
+    sentence = f"as written: {written.says}; with this fault: {after.says}" if ledger is not None else f"with this fault: {after.says}"
     yield Says(sentence, failure.where, gain > 0, gain, f"{rule.id}-numbers", "the estimate's ledger at the failing phase against the printed counters")
-
-
-def reason_without_estimate(run: Run) -> str | None:
-    """Why hypotheses could not be compared with numbers; ``None`` where they could."""
-    return why_not(run)

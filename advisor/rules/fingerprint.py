@@ -17,6 +17,7 @@ from advisor.architecture import Architecture
 from advisor.architecture.shape import Block
 from advisor.evidence import Evidence
 from advisor.rules import counters
+from advisor.rules.shares import guessed
 from advisor.run import Run
 from advisor.units import MIB, show
 
@@ -72,11 +73,28 @@ def _matches(run: Run, evidence: Evidence) -> tuple[Match, ...]:
         return ()
     tolerance = failure.tolerance("requested") + MIB // 64
     found = [c for c in _candidates(run, shape) if abs(rounded(c.size_bytes) - requested) <= tolerance]
+    found = [c for c in found if _possible(c.kind, evidence)] or found
     kinds = frozenset(c.kind for c in found)
     direct = [Match(c, kinds - {c.kind}) for c in sorted(found, key=lambda c: abs(rounded(c.size_bytes) - requested))]
-    if direct or shape is None:
+    if direct or shape is None or not (guessed(run, "batch.micro_batch") or guessed(run, "batch.seq_len") or run.job.batch.packed is False):
         return tuple(direct)
     return tuple(_solved(run, shape, requested, tolerance))
+
+
+_ATTENTION_CODE = re.compile(r"attention|sdpa|attn|create_(block_)?mask", re.IGNORECASE)
+_LOGITS_CODE = re.compile(r"logits|lm_head|cross_entropy|log_softmax|logps|entropy", re.IGNORECASE)
+
+
+def _possible(kind: str, evidence: Evidence) -> bool:
+    """Whether the innermost frame leaves room for this kind: attention code makes no logits, the loss makes no scores."""
+    failure = evidence.failure
+    if failure is None or not failure.frames:
+        return True
+    inner = failure.frames[-1]
+    text = f"{inner.file}:{inner.function}: {inner.code}"
+    if _ATTENTION_CODE.search(text):
+        return kind != "logits"
+    return not (_LOGITS_CODE.search(text) and kind in ("attention", "mask"))
 
 
 def match(run: Run, evidence: Evidence, *kinds: str, alone: bool = False, dtype: str | None = None) -> str | None:
@@ -197,11 +215,12 @@ def _stacks(block: Block) -> Iterator[Candidate]:
 
 def _solved(run: Run, shape: Architecture, requested: int, tolerance: int) -> Iterator[Match]:
     """Token counts for which the request would be logits: told only where a round number comes out that chance would rarely give."""
-    batch = run.job.batch.micro_batch
+    batch, length = run.job.batch.micro_batch, run.job.batch.seq_len
+    most = None if batch is None or length is None or guessed(run, "batch.micro_batch") or guessed(run, "batch.seq_len") else batch * length
     for dtype, width in WIDTHS:
         row = shape.vocab * width
         low, high = math.ceil((requested - tolerance - 2 * MIB) / row), math.floor((requested + tolerance) / row)
-        if low < 64 or high < low:
+        if low < 64 or high < low or (most is not None and low > most):
             continue
         for step in (1024, 512, 256, 128, 64):
             unit = step * (batch or 1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 
 from advisor.evidence import Evidence
 from advisor.units import GIB, show
+
+_DUPLICATE = re.compile(r"Duplicate GPU detected", re.IGNORECASE)  # NCCL init.cc
 
 
 def by_pid(evidence: Evidence) -> dict[int, set[int]]:
@@ -27,6 +30,8 @@ def own_ranks(evidence: Evidence) -> str | None:
         if len(here) >= 2 and len(device.processes) >= 2:
             together = sum(p.used_bytes or 0 for p in here)
             return f"{len(here)} processes on GPU {device.index} also run on another card: ranks of one job, with {show(together)} on this card together"
+    if any(_DUPLICATE.search(line.text) for line in evidence.lines):
+        return "NCCL reports two ranks of this job on one device"
     return None
 
 

@@ -46,8 +46,8 @@ class Fit:
 UNKNOWN = Fit(0.0, "no counters to compare with")
 
 
-def fit(ledger: Ledger | None, counters: Counters, phase: str | None) -> Fit:
-    """Compare a ledger with a failure's counters at its phase."""
+def fit(ledger: Ledger | None, counters: Counters, phase: str | None, relative: float = RELATIVE_ERROR) -> Fit:
+    """Compare a ledger with a failure's counters at its phase; ``relative``: the estimate's own error (:func:`relative_error`)."""
     wanted = counters.wanted
     if ledger is None or wanted is None:
         return UNKNOWN
@@ -56,7 +56,7 @@ def fit(ledger: Ledger | None, counters: Counters, phase: str | None) -> Fit:
     if group is not None and not present & set(group):
         return Fit(0.0, f"the estimate has no {phase} phase")
     peak = ledger.peak(group)
-    error = _error(ledger, peak.bytes)
+    error = max(round(relative * peak.bytes), LEAST_ERROR)
     floor = sum(h.bytes for h in peak.holdings if h.part in RESIDENT) if phase in ("forward", "loss", "backward", "step") else 0
     before = max((ledger.at(p) for p in BEFORE.get(phase or "", ())), default=0)
     if wanted > peak.bytes:
@@ -68,28 +68,13 @@ def fit(ledger: Ledger | None, counters: Counters, phase: str | None) -> Fit:
     return Fit(0.0, f"needs {show(wanted)}, within the {show(peak.bytes)} that the estimate explains")
 
 
-def _error(ledger: Ledger, peak: int) -> int:
-    interval = ledger.totals().get("max_allocated")
-    spread = (interval.high - interval.low) / 3.3 if interval is not None else 0  # an interval of about 90 %: 3.3 standard deviations
-    return max(round(spread), round(RELATIVE_ERROR * peak), LEAST_ERROR)
+def relative_error(ledger: Ledger | None) -> float:
+    """One standard deviation of an estimate as a share of it: from its own range, at least the typical error."""
+    interval = ledger.totals().get("max_allocated") if ledger is not None else None
+    if interval is None or not interval.expected:
+        return RELATIVE_ERROR
+    return max(RELATIVE_ERROR, (interval.high - interval.low) / 3.3 / interval.expected)  # a range of about 90 %: 3.3 standard deviations
 
 
 def _fall(distance: int, error: int) -> float:
     return max(WORST, -0.5 * (distance / error) ** 2)
-
-
-def unexplained(ledger: Ledger | None, counters: Counters, phase: str | None) -> int | None:
-    """Bytes needed beyond the estimate's peak in the failing phase; negative where the estimate has room. ``None``: no counters."""
-    wanted = counters.wanted
-    if ledger is None or wanted is None:
-        return None
-    group = GROUPS.get(phase or "")
-    present = {m.phase for m in ledger.moments}
-    return wanted - ledger.peak(group if group is not None and present & set(group) else None).bytes
-
-
-def error_of(ledger: Ledger, phase: str | None) -> int:
-    """The estimate's own error at a phase's peak, bytes (one standard deviation)."""
-    group = GROUPS.get(phase or "")
-    present = {m.phase for m in ledger.moments}
-    return _error(ledger, ledger.peak(group if group is not None and present & set(group) else None).bytes)

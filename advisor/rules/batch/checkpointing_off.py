@@ -12,7 +12,7 @@ from advisor.run import Run
 
 def _off(run: Run, evidence: Evidence) -> str | None:
     fact = run.facts.get("activations.checkpointing")
-    if run.job.activations.checkpointing != "none" or not in_phase(evidence, "forward", "loss", "backward", None):
+    if run.job.activations.checkpointing != "none" or evidence.failure is None or not in_phase(evidence, "forward", "loss", "backward", None):
         return None
     if fact is None or fact.kind not in ("stated", "read", "default"):
         return None
@@ -27,7 +27,7 @@ def _said_off(run: Run, evidence: Evidence) -> str | None:
 def _not_turned_on(run: Run, evidence: Evidence) -> str | None:
     """A script or config is there, and nothing in it turns checkpointing on: transformers and peft leave it off."""
     fact = run.facts.get("activations.checkpointing")
-    if run.job.activations.checkpointing != "none" or fact is None or fact.kind != "assumed" or not evidence.seen_keys:
+    if run.job.activations.checkpointing != "none" or fact is None or fact.kind != "assumed" or not evidence.seen_keys or evidence.failure is None:
         return None
     return None if _elsewhere(run, evidence) else "nothing in what was pasted turns gradient checkpointing on"
 
@@ -69,6 +69,14 @@ RULE = Rule(
             pattern=r"modeling_\w+\.py:forward: .*(self\.(mlp|self_attn|attn|input_layernorm|post_attention_layernorm|act_fn|"
             r"[qkvo]_proj|gate_proj|up_proj|down_proj)\b|decoder_layer|layer_outputs|"
             r"variance\s*=|hidden_states)|peft/tuners/\w+/layer\.py:forward|bitsandbytes/autograd/_functions\.py:forward|model\.py:forward: x = block",
+            on="frame",
+        ),
+        Mark(
+            "checkpointing-off-moving",
+            -2.5,
+            "a whole module is being moved",
+            "torch/nn/modules/module.py _apply",
+            pattern=r"nn/modules/module\.py:(cuda|_apply|convert)\b",
             on="frame",
         ),
         Mark("checkpointing-off-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),

@@ -62,7 +62,12 @@ RULE = Rule(
     fires=(
         Example(
             "the dispatcher's permutation",
-            job=job("mistralai/Mixtral-8x7B-v0.1", parallel="{strategy: megatron, expert: 8, shard: 8}", framework="{name: megatron-lm}"),
+            job=job(
+                "allenai/OLMoE-1B-7B-0924",
+                parallel="{strategy: megatron, expert: 8, shard: 8}",
+                framework="{name: megatron-lm}",
+                hardware="{gpu: h100-80gb, gpus_per_node: 8}",
+            ),
             text=trace("megatron/core/transformer/moe/token_dispatcher.py|token_permutation|permuted = permute(hidden_states, self.routing_map)")
             + oom("6.10 GiB", allocated=73.0, free=3.0),
         ),

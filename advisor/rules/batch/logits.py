@@ -14,10 +14,16 @@ NO_LOGITS = ("fused-linear", "chunked")
 
 
 def _request(run: Run, evidence: Evidence) -> str | None:
-    for found in fingerprint.matches(run, evidence):
-        if found.candidate.kind == "logits" and found.solved_tokens is None:
-            return fingerprint.match(run, evidence, "logits")
-    return None
+    return fingerprint.match(run, evidence, "logits", alone=True) if _direct(run, evidence) else None
+
+
+def _also(run: Run, evidence: Evidence) -> str | None:
+    """Another tensor of the run has the same size."""
+    return fingerprint.match(run, evidence, "logits") if _direct(run, evidence) and _request(run, evidence) is None else None
+
+
+def _direct(run: Run, evidence: Evidence) -> bool:
+    return all(m.solved_tokens is None for m in fingerprint.matches(run, evidence))
 
 
 def _solved(run: Run, evidence: Evidence) -> str | None:
@@ -50,6 +56,7 @@ RULE = Rule(
             "micro_batch x seq_len x vocab, in 2 or 4 bytes (transformers ForCausalLMLoss)",
             when=_request,
         ),
+        Mark("logits-request-among", 2.0, "the request can be a tensor of logits", "the same product; another tensor has the same size", when=_also),
         Mark("logits-solved", 2.5, "logits for a round number of tokens", "the same product, solved for the tokens", when=_solved),
         Mark(
             "logits-frame",

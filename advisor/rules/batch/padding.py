@@ -35,15 +35,15 @@ RULE = Rule(
     tier="batch",
     title="Most of the tokens in a batch are padding",
     cleared="Nothing shows that batches are mostly padding.",
-    prior=-1.8,
+    prior=-0.8,
     applies=_applies,
     explains=("forward", "loss", "backward"),
     marks=(
-        Mark("padding-mostly", 2.5, "mostly padding", "the samples' lengths", when=_mostly),
+        Mark("padding-mostly", 4.0, "mostly padding", "the samples' lengths", when=_mostly),
         Mark("padding-maximum", 2.0, "padded to the maximum", "transformers tokenizers: padding='max_length'; axolotl pad_to_sequence_len", when=_to_maximum),
         Mark(
             "padding-code",
-            2.0,
+            2.5,
             "padded to the maximum",
             "transformers tokenization_utils_base: padding='max_length'",
             pattern=r"padding\s*=\s*['\"]max_length['\"]",
@@ -54,7 +54,7 @@ RULE = Rule(
         Example(
             "short samples in long rows",
             job=job(batch="{micro_batch: 16, seq_len: 4096, packed: false, lengths: {p50: 300, max: 4000}}", activations="{checkpointing: full}"),
-            text=oom("15.66 GiB", allocated=70.0, free=7.0),
+            text=oom("7.00 GiB", allocated=70.0, free=7.0),
         ),
     ),
     quiet=(Example("packed", job=job(batch="{micro_batch: 8, seq_len: 4096, packed: true}"), text=oom("512.00 MiB", allocated=76.5)),),

@@ -27,7 +27,7 @@ RULE = Rule(
         Mark("decode-cache-on", 1.5, "use_cache is on", "transformers modeling code: past_key_values are returned when use_cache is true", when=_on),
         Mark(
             "decode-cache-frame",
-            3.0,
+            4.5,
             "the cache is being filled in a training step",
             "transformers/cache_utils.py DynamicCache.update (torch.cat of keys and values)",
             pattern=r"cache_utils\.py:(update|lazy_initialization)|past_key_values?\.update|layer_past",

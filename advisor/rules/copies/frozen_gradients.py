@@ -41,7 +41,7 @@ RULE = Rule(
             "frozen-gradients-warning",
             5.0,
             "a unit has both frozen and trained parameters",
-            "torch/distributed/fsdp/_flat_param.py _validate_tensors_to_flatten / _init_utils warning",
+            "torch/distributed/fsdp/_wrap_utils.py warns for each such unit",
             pattern=(
                 r"has both parameters with requires_grad=True and False|gradient memory usage will be higher than expected|"
                 r"Must flatten tensors with uniform `?requires_grad`?"

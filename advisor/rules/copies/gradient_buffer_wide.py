@@ -65,9 +65,14 @@ RULE = Rule(
     fires=(
         Example(
             "Megatron's fp32 buffer",
-            job=job(precision="{weights: bf16, compute: bf16, gradients: fp32}", framework="{name: megatron-lm}", parallel="{strategy: megatron, tensor: 1}"),
+            job=job(
+                "Qwen/Qwen2.5-3B",
+                precision="{weights: bf16, compute: bf16, gradients: fp32}",
+                framework="{name: megatron-lm}",
+                parallel="{strategy: megatron, tensor: 1}",
+            ),
             text=trace("megatron/core/distributed/param_and_grad_buffer.py|__init__|self.grad_data = torch.zeros(self.numel, dtype=self.grad_dtype)")
-            + oom("29.92 GiB", allocated=60.0, free=17.0),
+            + oom("11.50 GiB", allocated=70.0, free=7.0),
         ),
     ),
     quiet=(

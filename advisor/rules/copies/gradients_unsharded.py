@@ -73,7 +73,7 @@ RULE = Rule(
     fires=(
         Example(
             "FSDP without synchronisation",
-            job=job(parallel="{strategy: fsdp2, shard: 8, sync_each_microbatch: false}", batch="{micro_batch: 1, seq_len: 4096, gradient_accumulation: 8}"),
+            job=job(parallel="{strategy: fsdp2, shard: 8, sync_each_microbatch: false}", batch="{micro_batch: 1, seq_len: 2048, gradient_accumulation: 8}"),
             text=trace(
                 "torch/_tensor.py|backward|torch.autograd.backward(", "torch/distributed/fsdp/_fully_shard/_fsdp_param.py|unsharded_accumulated_grad_data"
             )

@@ -31,7 +31,11 @@ def _replicated(run: Run, _evidence: Evidence) -> str | None:
 
 def _loaded_twice(run: Run, evidence: Evidence) -> str | None:
     """from_pretrained shows one bar for each model that it loads."""
-    bars = [line for line in evidence.lines if "Loading checkpoint shards" in line.text and "100%" in line.text and line.rank in (None, 0)]
+    bars = [
+        line
+        for line in evidence.lines
+        if ("Loading checkpoint shards" in line.text or "Loading weights" in line.text) and "100%" in line.text and line.rank in (None, 0)
+    ]
     done = max(len(bars), max((line.count for line in bars), default=0))
     return f"{done} models were loaded to the end" if done >= 2 and run.job.objective in PREFERENCE | ONLINE else None
 
@@ -64,7 +68,7 @@ RULE = Rule(
             "reference-copy-loaded-twice",
             3.5,
             "two loads",
-            "transformers modeling_utils shows 'Loading checkpoint shards' once for each from_pretrained",
+            "transformers modeling_utils shows 'Loading checkpoint shards' (5: 'Loading weights') once for each from_pretrained",
             when=_loaded_twice,
         ),
         Mark(

@@ -113,7 +113,7 @@ RULE = Rule(
         ),
         Mark(
             "sharding-inactive-quantised",
-            -0.5,
+            -1.5,
             "a quantised base",
             "bitsandbytes weights are placed on each rank's device by design",
             when=lambda run, _: "the base is quantised, which some strategies cannot divide" if run.job.method.base in QUANTISED else None,

@@ -16,7 +16,12 @@ SOFTCAP_KNOWN = "the model's attention has a soft cap, which SDPA does not take"
 
 
 def _request(run: Run, evidence: Evidence) -> str | None:
-    return fingerprint.match(run, evidence, "attention")
+    return fingerprint.match(run, evidence, "attention", alone=True)
+
+
+def _also(run: Run, evidence: Evidence) -> str | None:
+    """Another tensor of the run has the same size."""
+    return None if _request(run, evidence) else fingerprint.match(run, evidence, "attention")
 
 
 def _square(run: Run, evidence: Evidence) -> str | None:
@@ -56,11 +61,10 @@ def _old_card(run: Run, _evidence: Evidence) -> str | None:
 
 def _no_fused(run: Run, _evidence: Evidence) -> str | None:
     shape = run.architecture
-    return (
-        f"{shape.model_type} has a position bias in its scores and no fused attention to fall back from"
-        if shape is not None and shape.model_type in NO_FUSED
-        else None
-    )
+    major = str((run.job.framework.versions or {}).get("transformers", "")).partition(".")[0]
+    if shape is None or shape.model_type not in NO_FUSED or (major.isdigit() and int(major) >= 5):
+        return None
+    return f"{shape.model_type} has a position bias in its scores and no fused attention to fall back from"
 
 
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
@@ -78,6 +82,7 @@ RULE = Rule(
     explains=("forward", "backward", "eval"),
     marks=(
         Mark("attention-fallback-request", 3.5, "the request is a score matrix", "softmax(Q Kᵀ) has batch x heads x seq_len² elements", when=_request),
+        Mark("attention-fallback-among", 1.8, "the request can be a score matrix", "the same product; another tensor has the same size", when=_also),
         Mark("attention-fallback-square", 2.5, "the request is a square mask", "a dense mask or block mask has seq_len² elements", when=_square),
         Mark("attention-fallback-lengths", 2.5, "a square of a shown length", "a dense mask has length² elements", when=_square_of_code),
         Mark(
@@ -111,7 +116,13 @@ RULE = Rule(
         Mark("attention-fallback-softcap", 1.0, "soft cap", "transformers: attn_logit_softcapping needs eager or flex", when=_softcap),
         Mark("attention-fallback-eager", 1.5, "eager", "attn_implementation", when=_eager),
         Mark("attention-fallback-card", 1.5, "old card", "ATen sdp_utils.cpp: bf16 needs compute capability 8.0", when=_old_card),
-        Mark("attention-fallback-none", -2.5, "no fused kernel", "transformers modeling_t5.py, modeling_deberta_v2.py: scores are always made", when=_no_fused),
+        Mark(
+            "attention-fallback-none",
+            -2.5,
+            "no fused kernel",
+            "transformers before 5, modeling_t5.py: scores are always made; modeling_deberta_v2.py has no SDPA",
+            when=_no_fused,
+        ),
         *share_marks("attention-fallback", "attention", some=0.2, most=0.4, weights=(1.0, 1.5), noun="attention scores"),
     ),
     fault=_fault,

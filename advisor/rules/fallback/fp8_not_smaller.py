@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import extra
 from advisor.evidence import Evidence
+from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import near, weight_bytes
 from advisor.run import Run
 from advisor.units import show
+
+_SIXTEEN = re.compile(r"\b(fp16|bf16|float16|bfloat16)\b", re.IGNORECASE)
 
 
 def _applies(run: Run, _evidence: Evidence) -> str | None:
@@ -33,6 +38,18 @@ def _copies(run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+def _runs_in_16_bit(run: Run, evidence: Evidence) -> str | None:
+    """A log has a figure of the same job in 16 bit, below the card's size, where this one failed."""
+    capacity = counters.of(evidence).capacity
+    if _fp8(run, evidence) is None or capacity is None:
+        return None
+    for sample in evidence.samples:
+        held = sample.peak_allocated_bytes or sample.allocated_bytes
+        if held and held < capacity and _SIXTEEN.search(sample.label):
+            return f"in 16 bit it peaks at {show(held)} ({sample.where}), in fp8 it fails"
+    return None
+
+
 def _fault(run: Run, evidence: Evidence) -> Run | None:
     two = weight_bytes(run, 2.0)
     return run.deviating(extra("weights", bytes=two, dtype="fp8", cause="fp8-not-smaller")) if two is not None and _fp8(run, evidence) else None
@@ -53,6 +70,7 @@ RULE = Rule(
             "TransformerEngine module/linear.py keeps the high-precision weight beside an fp8 workspace",
             when=_fp8,
         ),
+        Mark("fp8-not-smaller-than-16", 2.5, "16 bit runs", "the figures of two runs", when=_runs_in_16_bit),
         Mark(
             "fp8-not-smaller-copies",
             2.5,

@@ -47,7 +47,7 @@ RULE = Rule(
             "the wrapper says that it widened parameters",
             "accelerate accelerator.py: 'Upcasted low precision parameters in <class> because mixed precision turned on in FSDP'",
             pattern=(
-                r"[Uu]pcast(ed|ing) (low precision|trainable|all)|Casting trainable parameters? to float32|parameters? (was|were) (up)?cast to (fp|"
+                r"[Uu]pcast(ed|ing)? (of )?(low precision|trainable|all)|Casting trainable parameters? to float32|parameters? (was|were) (up)?cast to (fp|"
                 r"float)32"
             ),
         ),

@@ -39,7 +39,8 @@ RULE = Rule(
             "flash-attn: 'FlashAttention only supports Ampere GPUs or newer'; bitsandbytes and TransformerEngine capability checks",
             pattern=(
                 r"only supports? (Ampere|Hopper|compute capability)|compute capability .{0,40}(or (higher|newer)|required|not supported)|"
-                r"Your GPU does not support|not supported on (this|your) (GPU|device)|no kernel image is available"
+                r"Your GPU does not support|not supported on (this|your) (GPU|device)|"
+                r"only supported on GPUs with compute capability|no kernel image is available"
             ),
         ),
     ),
@@ -48,7 +49,7 @@ RULE = Rule(
         Example(
             "bf16 on a T4",
             job=job("Qwen/Qwen2.5-0.5B", precision="{compute: bf16}", hardware="{gpu: t4}"),
-            text="RuntimeError: FlashAttention only supports Ampere GPUs or newer.\n" + oom("64.00 MiB", allocated=14.0, capacity=14.56),
+            text="ValueError: Bfloat16 is only supported on GPUs with compute capability of at least 8.0.\n" + oom("64.00 MiB", allocated=14.0, capacity=14.56),
         ),
     ),
     quiet=(Example("bf16 on an A100", job=job(precision="{compute: bf16}", hardware="{gpu: a100-80gb}"), text=oom("512.00 MiB", allocated=76.5)),),

@@ -59,6 +59,12 @@ def _room(run: Run, evidence: Evidence) -> str | None:
     return f"divided over all GPUs the state is {show(least or 0)}, which leaves room on a card of {show(capacity or 0)}" if fits else None
 
 
+def _one_rank(run: Run, _evidence: Evidence) -> str | None:
+    """A strategy that divides state over one rank: the launch is wrong before the cards are too few."""
+    alone = run.job.parallel.strategy in DIVIDES_WEIGHTS and gpus(run) == 1
+    return "the strategy divides over one rank: the launch comes first" if alone else None
+
+
 def _leaner(run: Run, evidence: Evidence) -> str | None:
     """Dividing the state is not yet done, and would be enough."""
     undone = (
@@ -77,6 +83,7 @@ RULE = Rule(
         Mark("capacity-never", 4.5, "never fits", "ZeRO (arXiv 1910.02054) section 3: bytes a parameter, divided by all ranks", when=_never),
         Mark("capacity-done", 1.0, "all done", "the configuration", when=_everything_done),
         Mark("capacity-room", -2.5, "room", "the same sum", when=_room),
+        Mark("capacity-one-rank", -2.5, "one rank", "the configuration", when=_one_rank),
         Mark("capacity-undivided", -1.0, "not divided", "the configuration", when=_leaner),
     ),
     remedies=("more-gpus", "qlora", "lora", "offload-optimizer", "larger-gpu", "offload-parameters", "smaller-model"),

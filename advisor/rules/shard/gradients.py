@@ -41,6 +41,7 @@ RULE = Rule(
                 method="{kind: full}",
                 precision="{weights: bf16, gradients: fp32}",
                 optimizer="{name: paged-adamw-8bit}",
+                parallel="{strategy: none}",
                 batch="{micro_batch: 1, seq_len: 512}",
                 activations="{checkpointing: full, attention: flash-2, loss: fused-linear}",
                 hardware="{gpu: a100-40gb}",

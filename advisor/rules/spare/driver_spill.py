@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.rules.rule import Example, Mark, Rule
-from advisor.rules.samples import oom
+from advisor.rules.samples import job, oom
 from advisor.run import Run
 from advisor.units import show
 
@@ -48,8 +48,8 @@ RULE = Rule(
     fires=(
         Example(
             "more allocated than there is",
-            text="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.99 GiB of which 0 bytes is free. "
-            "Of the allocated memory 29.31 GiB is allocated by PyTorch, and 1.20 GiB is reserved by PyTorch but unallocated.\n",
+            job=job("Qwen/Qwen2.5-3B", hardware="{gpu: rtx-4090}", batch="{micro_batch: 4, seq_len: 4096}"),
+            text="step 10 max_memory_allocated 29.31 GiB\nstep 20 max_memory_allocated 29.31 GiB\nstep 30 max_memory_allocated 29.32 GiB\n",
         ),
     ),
     quiet=(Example("a full card", text=oom("512.00 MiB", allocated=76.5)),),

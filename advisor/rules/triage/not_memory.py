@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.rules.rule import Example, Mark, Rule
-from advisor.rules.samples import oom
+from advisor.rules.samples import oom, trace
 from advisor.run import Run
 
 
@@ -68,9 +68,15 @@ RULE = Rule(
     ),
     remedies=("correct-launch", "upgrade"),
     fires=(
-        Example("a wrong shape", text="RuntimeError: mat1 and mat2 shapes cannot be multiplied (4096x2048 and 4096x4096)\n"),
         Example(
-            "a kernel's shared memory", text="triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 163840, Hardware limit: 101376\n"
+            "a wrong shape",
+            text=trace("torch/nn/modules/linear.py|forward|return F.linear(input, self.weight, self.bias)")
+            + "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4096x2048 and 4096x4096)\n",
+        ),
+        Example(
+            "a kernel's shared memory",
+            text=trace("triton/runtime/jit.py|run|kernel = self.compile(")
+            + "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 163840, Hardware limit: 101376\n",
         ),
     ),
     quiet=(Example("the card is full", text=oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),
