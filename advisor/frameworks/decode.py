@@ -10,7 +10,8 @@ from advisor.evidence import Fact, NotUnderstood
 from advisor.frameworks.codecs import CODECS, SILENT
 from advisor.frameworks.derive import DERIVATIONS
 from advisor.frameworks.key import Key, Unread
-from advisor.frameworks.table import ANY, Case, Entry, Table, canonical, common_harmless
+from advisor.frameworks.matching import EMPTY, matches, word
+from advisor.frameworks.table import Entry, Table, canonical, common_harmless
 
 _NOT_LITERAL = "its value is no literal here; say what it is"
 
@@ -84,7 +85,7 @@ def _plain(
     if isinstance(key.value, Unread):
         refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {key.value}", _NOT_LITERAL))
         return
-    if (key.value is None or (isinstance(key.value, str) and key.value.strip().lower() in ("auto", "none", "null", ""))) and entry.codec != "dtype":
+    if (key.value is None or (isinstance(key.value, str) and key.value.strip().lower() in EMPTY)) and entry.codec != "dtype":
         return
     codec = CODECS[entry.codec or "count"]
     try:
@@ -117,7 +118,7 @@ def _joint(
         fields, why = _derived(entry.derive, raw, key, name, refused)
         guessed = DERIVATIONS[entry.derive].inferred_fields
     else:
-        case = next((c for c in entry.all_cases if _matches(c, raw)), None)
+        case = next((c for c in entry.all_cases if matches(c, raw)), None)
         if case is None:
             _refuse(key, entry, raw, name, refused)
             return
@@ -160,34 +161,8 @@ def _refuse(key: Key, entry: Entry, raw: Mapping[str, Any], name: str, refused: 
     value = raw.get(entry.key or key.path, key.value)
     if isinstance(value, Unread):
         refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {value}", _NOT_LITERAL))
-    elif entry.values and value is not None and _word(value) not in ("auto", "none", "null", ""):
+    elif entry.values and value is not None and word(value) not in EMPTY:
         refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(value)}", f"known here are {', '.join(map(str, entry.values))}"))
-
-
-def _matches(case: Case, seen: Mapping[str, Any]) -> bool:
-    for key, wanted in case.when.items():
-        value = seen.get(key)
-        if isinstance(value, Unread):
-            return bool(wanted == ANY)
-        if wanted is None:
-            if value is not None and _word(value) not in ("none", "null", "", "false"):
-                return False
-        elif wanted == ANY:
-            if value is None:
-                return False
-        elif isinstance(wanted, str) and wanted.startswith("~"):
-            if value is None or wanted[1:].lower() not in _word(value):
-                return False
-        elif value is None or _word(value) != _word(wanted):
-            return False
-    return True
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, float) and value == int(value):
-        value = int(value)
-    word = str(value).strip().lower()
-    return {"yes": "true", "no": "false", "on": "true", "off": "false"}.get(word, word).removeprefix("torch.")
 
 
 def _put(found: dict[str, _Found], fact: Fact, weak: bool, order: int, last_wins: bool) -> None:

@@ -16,8 +16,8 @@ _NUMBERED = re.compile(r"\b(max_seq_length|max_length|seq_len|sequence length|ba
 _NAMES = {"sequence length": "seq_len", "seq": "seq_len", "batch size": "batch_size", "batch": "batch_size", "micro batch": "micro_batch_size"}
 _CARDS = re.compile(r"\b(\d{1,4})\s*(?:x|×|\*)\s*((?:NVIDIA |AMD )?(?:Tesla |GeForce )?[A-Z][\w\-]*(?: [\w\-]+){0,4})", re.IGNORECASE)
 _CARD = re.compile(
-    r"\b((?:NVIDIA |Tesla |GeForce |Quadro )*(?:RTX(?: PRO)? ?(?:A?\d{4})(?: ?Ti| SUPER| Ada)?(?: Ada)?(?: Generation)?|[AHVLTB]\d{1,3}(?:-(?:SXM\d?|PCIE|PCIe))?|"
-    r"GB?200|GH200|H20|A800|H800|L40S|MI\d{3}X?|TITAN \w+)(?:[- ]?\d{2,3} ?G(?:i?B)?)?)\b"
+    r"\b((?:NVIDIA |Tesla |GeForce |Quadro )*(?:RTX(?: PRO)? ?(?:A?\d{4})(?: ?Ti| SUPER| Ada)?(?: Ada)?(?: Generation)?|[AHVLTB]\d{1,3}"
+    r"(?:-(?:SXM\d?|PCIE|PCIe))?|GB?200|GH200|H20|A800|H800|L40S|MI\d{3}X?|TITAN \w+)(?:[- ]?\d{2,3} ?G(?:i?B)?)?)\b"
 )
 _GPUS = re.compile(r"\b(\d{1,4})\s*(?:gpus|cards)\b", re.IGNORECASE)
 _HUB = re.compile(r"(?<![\w/.\-])([A-Za-z0-9][\w\-]{1,60}/[A-Za-z][\w.\-]*\d[\w.\-]*|facebook/[\w\-]+|google/[\w\-]+)(?![\w/])")

@@ -11,6 +11,7 @@ from advisor.frameworks.key import Key
 from advisor.reading.configs.parsed import MAX_DEPTH, Parsed, RefusedError
 
 _JSON5_BYTES = 64 * 1024  # json5 reads slowly; nobody writes comments into larger configs
+_LOOSE = re.compile(r",\s*[}\]]")
 _PLACEHOLDER = re.compile(r"([:\[,]\s*)([A-Z][A-Z0-9_]+)(?=\s*[,}\]\n])")
 
 
@@ -30,9 +31,8 @@ def load(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
-    if len(text) > _JSON5_BYTES or (
-        "//" not in text and "/*" not in text and not re.search(r",\s*[}\]]", text) and "'" not in text and not _PLACEHOLDER.search(text)
-    ):
+    loose = any(sign in text for sign in ("//", "/*", "'")) or _LOOSE.search(text) or _PLACEHOLDER.search(text)
+    if len(text) > _JSON5_BYTES or not loose:
         return None
     if len(text) <= _JSON5_BYTES and _PLACEHOLDER.search(text):  # a template: placeholders as texts
         text = _PLACEHOLDER.sub(r'\1"$\2"', text)

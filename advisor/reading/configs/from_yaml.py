@@ -110,7 +110,7 @@ def scalar(node: yaml.Node) -> Any:
     if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.startswith("tag:yaml.org,2002:python"):
         return Unread(str(node.value))
     try:
-        return _CONSTRUCTOR.construct_object(node)  # type: ignore[no-untyped-call]
+        return _CONSTRUCTOR.construct_object(node)
     except (yaml.YAMLError, ValueError, OverflowError):
         return str(node.value)
 

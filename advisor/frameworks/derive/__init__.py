@@ -1,0 +1,60 @@
+"""Named derivations: what several keys mean together where a list of cases would not say it.
+
+Each has both ways. ``read`` takes the raw values by key and returns values by field (empty: the keys settle nothing); ``write`` takes the
+wanted fields and the job after the change, and returns raw values by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from advisor.frameworks.derive.adapters import lisa, rank_means_adapters, write_rank
+from advisor.frameworks.derive.axolotl import axolotl_kernels, write_axolotl_kernels
+from advisor.frameworks.derive.derivation import AS_LOADED, RANK_KEY, Derivation
+from advisor.frameworks.derive.launching import accelerate_processes, processes, world
+from advisor.frameworks.derive.litgpt import accumulation, checkpoint_folder, litgpt_targets
+from advisor.frameworks.derive.loading import deepspeed_file, expandable, load_dtype, swift_dtype, write_load_dtype
+from advisor.frameworks.derive.megatron import megatron_config, megatron_recompute, mpt_config, write_megatron_recompute
+from advisor.frameworks.derive.nemo import nemo_parallel, write_nemo
+from advisor.frameworks.derive.rollouts import engines, prompt_and_completion, verl_budget, verl_reference, write_verl_budget
+from advisor.frameworks.derive.titan import titan_checkpointing, titan_model, write_titan_checkpointing
+from advisor.frameworks.derive.torchtune import torchtune_model
+
+__all__ = ["AS_LOADED", "DERIVATIONS", "RANK_KEY", "Derivation"]
+
+DERIVATIONS: Mapping[str, Derivation] = {
+    "deepspeed-file": Derivation(deepspeed_file, inferred="by the name of the DeepSpeed config, which was not given"),
+    "load-dtype": Derivation(
+        load_dtype, write_load_dtype, inferred=AS_LOADED, inferred_fields=("precision.weights",), samples=({"load.dtype": "bf16"}, {"load.dtype": "fp32"})
+    ),
+    "prompt-and-completion": Derivation(prompt_and_completion),
+    "axolotl-kernels": Derivation(axolotl_kernels, write_axolotl_kernels, samples=({"activations.kernels": ("rmsnorm", "swiglu")},)),
+    "accelerate-processes": Derivation(accelerate_processes),
+    "processes": Derivation(processes),
+    "world": Derivation(world),
+    "expandable": Derivation(expandable),
+    "nemo-parallel": Derivation(
+        nemo_parallel,
+        write_nemo,
+        samples=({"parallel.strategy": "megatron-distributed", "parallel.tensor": 2}, {"parallel.strategy": "fsdp2", "parallel.tensor": 4}),
+    ),
+    "torchtune-model": Derivation(torchtune_model),
+    "checkpoint-folder": Derivation(checkpoint_folder),
+    "litgpt-targets": Derivation(litgpt_targets),
+    "titan-model": Derivation(titan_model),
+    "titan-checkpointing": Derivation(
+        titan_checkpointing, write_titan_checkpointing, samples=({"activations.checkpointing": "full"}, {"activations.checkpointing": "none"})
+    ),
+    "megatron-recompute": Derivation(megatron_recompute, write_megatron_recompute, samples=({"activations.checkpointing": "full"},)),
+    "rank-means-adapters": Derivation(rank_means_adapters, write_rank, samples=({"method.kind": "lora", "method.rank": 16}, {"method.kind": "full"})),
+    "accumulation": Derivation(accumulation),
+    "verl-reference": Derivation(verl_reference),
+    "verl-budget": Derivation(verl_budget, write_verl_budget, samples=({"batch.token_budget": 16_384},)),
+    "engines": Derivation(engines),
+    "lisa": Derivation(lisa),
+    "swift-dtype": Derivation(
+        swift_dtype, write_load_dtype, inferred=AS_LOADED, inferred_fields=("precision.weights", "precision.compute"), samples=({"load.dtype": "bf16"},)
+    ),
+    "megatron-config": Derivation(megatron_config),
+    "mpt-config": Derivation(mpt_config),
+}

@@ -1,0 +1,28 @@
+"""How a group of keys and a group of fields turn into each other, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from advisor.job import Job
+
+AS_LOADED = "as the weights are loaded, unless something widens them"
+
+RANK_KEY = "@key"  # replaced by the entry's own key, which differs between frameworks
+
+
+def _nothing(_wanted: Mapping[str, Any], _after: Job) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """Both ways of a group of keys."""
+
+    read: Callable[[Mapping[str, Any]], dict[str, Any]]
+    write: Callable[[Mapping[str, Any], Job], dict[str, Any]] = _nothing
+    inferred: str | None = None  # why the fields are inferred rather than read
+    inferred_fields: tuple[str, ...] = ()  # which of them; empty: all
+    samples: tuple[Mapping[str, Any], ...] = ()

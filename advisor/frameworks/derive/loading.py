@@ -1,0 +1,50 @@
+"""How weights come in, and what a file's name says of DeepSpeed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from advisor.frameworks.codecs import SILENT, dtype, flag
+from advisor.job import Job
+
+_STAGE = re.compile(r"(?:zero|stage|ds_?z|(?<![a-z])z)[-_]?([0-3])(?!\d)", re.IGNORECASE)
+
+
+def deepspeed_file(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The name of a DeepSpeed config that was not given: ``ds_z3_offload_config.json``, ``zero2.json``, ms-swift's ``zero3``."""
+    value = next((v for v in raw.values() if isinstance(v, str)), None)
+    if value is None or (match := _STAGE.search(value.rsplit("/", 1)[-1])) is None:
+        return {}
+    stage = int(match.group(1))
+    found: dict[str, Any] = {"parallel.strategy": f"zero{stage}" if stage else "ddp"}
+    if "offload" in value.lower():
+        found["offload.optimizer"] = "cpu"
+        if stage == 3:
+            found["offload.parameters"] = "cpu"
+    return found
+
+
+def load_dtype(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """``from_pretrained(dtype=...)``: how the weights come in, and how they are held unless something widens them."""
+    value = dtype(next(iter(raw.values())))
+    return {} if value is SILENT else {"load.dtype": value, "precision.weights": value}
+
+
+def write_load_dtype(wanted: Mapping[str, Any], _after: Job) -> dict[str, Any]:
+    """The dtype by its long name."""
+    if "load.dtype" not in wanted:
+        return {}
+    return {"torch_dtype": {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[wanted["load.dtype"]]}
+
+
+def swift_dtype(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """ms-swift loads in this dtype and, unless fp16 or bf16 say otherwise, computes in it."""
+    value = dtype(next(iter(raw.values())))
+    return {} if value is SILENT else {"load.dtype": value, "precision.weights": value, "precision.compute": value}
+
+
+def expandable(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A framework's own switch for expandable segments."""
+    return {"framework.allocator": {"expandable_segments": flag(next(iter(raw.values())))}}

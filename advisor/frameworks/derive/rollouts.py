@@ -1,0 +1,48 @@
+"""Generation: bounds of prompt and completion, engines, the reference that a KL term needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from advisor.frameworks.codecs import count, flag
+from advisor.job import Job
+
+
+def prompt_and_completion(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Prompt and completion bounds, which together bound the sequence."""
+    bounds = [count(v) for v in raw.values() if v is not None]
+    return {"batch.seq_len": sum(bounds)} if len(bounds) == 2 else {}
+
+
+def engines(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Any vLLM engine at all."""
+    return {"rollout.engine": "vllm"} if count(next(iter(raw.values()))) > 0 else {}
+
+
+def verl_reference(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A KL term in the loss or in the reward needs a reference; with adapters it is the base; FSDP always keeps it on the host."""
+    asked = [flag(raw[k]) for k in ("actor_rollout_ref.actor.use_kl_loss", "algorithm.use_kl_in_reward") if raw.get(k) is not None]
+    if not asked:
+        return {}
+    if not any(asked):
+        return {"reference": "none"}
+    if raw.get("actor_rollout_ref.model.lora_rank") and count(raw["actor_rollout_ref.model.lora_rank"]) > 0:
+        return {"reference": "adapter-off"}
+    strategy = str(raw.get("actor_rollout_ref.actor.strategy") or "fsdp")
+    if strategy.startswith("fsdp"):
+        return {"reference": "offloaded"}
+    return {"reference": "offloaded" if flag(raw.get("actor_rollout_ref.ref.megatron.param_offload", False)) else "copy"}
+
+
+def verl_budget(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """With dynamic batches a forward pass is filled to a budget of tokens."""
+    dynamic, budget = (raw.get(f"actor_rollout_ref.actor.{k}") for k in ("use_dynamic_bsz", "ppo_max_token_len_per_gpu"))
+    if dynamic is None or not flag(dynamic):
+        return {}
+    return {"batch.token_budget": count(budget) if budget is not None else 16_384}
+
+
+def write_verl_budget(wanted: Mapping[str, Any], _after: Job) -> dict[str, Any]:
+    """Dynamic batches, and their budget."""
+    return {"actor_rollout_ref.actor.use_dynamic_bsz": True, "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": wanted["batch.token_budget"]}

@@ -1,0 +1,41 @@
+"""torchtune: builders' names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from advisor.frameworks.codecs import flag, targets
+
+_TORCHTUNE = {
+    "llama2": "meta-llama/Llama-2-{}-hf", "llama3": "meta-llama/Meta-Llama-3-{}", "llama3_1": "meta-llama/Llama-3.1-{}", "llama3_2": "meta-llama/Llama-3.2-{}",
+    "llama3_3": "meta-llama/Llama-3.3-{}-Instruct", "llama3_2_vision": "meta-llama/Llama-3.2-{}-Vision-Instruct", "qwen2": "Qwen/Qwen2-{}",
+    "qwen2_5": "Qwen/Qwen2.5-{}", "qwen3": "Qwen/Qwen3-{}", "mistral": "mistralai/Mistral-{}-v0.1", "gemma": "google/gemma-{}", "gemma2": "google/gemma-2-{}",
+    "phi3": "microsoft/Phi-3-mini-4k-instruct", "phi4": "microsoft/phi-4", "llama4": "meta-llama/Llama-4-Scout-17B-16E",
+}  # fmt: skip
+
+
+def torchtune_model(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A builder's name: ``torchtune.models.llama3_1.qlora_llama3_1_8b`` says the model, that adapters are trained, and on which base."""
+    component = str(raw.get("model._component_") or "")
+    match = re.fullmatch(r"torchtune\.models\.(\w+)\.(q?lora_)?(\w+?)(_instruct|_base)?", component)
+    if match is None:
+        return {}
+    family, adapter, builder, _ = match.groups()
+    found: dict[str, Any] = {}
+    size = re.search(r"(\d+(?:_\d+)?)(b|m)$", builder)
+    if family in _TORCHTUNE and (size or family in ("phi3", "phi4", "llama4")):
+        text = f"{size.group(1).replace('_', '.')}{size.group(2).upper()}" if size else ""
+        found["model.name"] = _TORCHTUNE[family].format(text.lower() if family in ("gemma", "gemma2", "llama2") else text)
+    if adapter:
+        found["method.kind"] = "dora" if raw.get("model.use_dora") is not None and flag(raw["model.use_dora"]) else "lora"
+        found["method.base"] = "nf4" if adapter == "qlora_" or (raw.get("model.quantize_base") is not None and flag(raw["model.quantize_base"])) else "none"
+        modules = tuple(raw.get("model.lora_attn_modules") or ())
+        mlp = raw.get("model.apply_lora_to_mlp") is not None and flag(raw["model.apply_lora_to_mlp"])
+        names = tuple("o_proj" if m == "output_proj" else str(m) for m in modules) + (("gate_proj", "up_proj", "down_proj") if mlp else ())
+        if names:
+            found["method.targets"] = targets(list(names))
+    elif family in _TORCHTUNE:
+        found["method.kind"] = "full"
+    return found
