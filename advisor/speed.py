@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from advisor.job import Job
-from advisor.pace.efficiency import Efficiency, efficiency
+from advisor.pace.efficiency import Efficiency, efficiency, shared
 from advisor.pace.host import host_time
 from advisor.pace.links import exchange
 from advisor.pace.products import operations
 from advisor.pace.shape import Sizes, sizes
-from advisor.pace.traffic import moved
+from advisor.pace.traffic import fused_throughout, moved
 from advisor.run import Run
 
 UNKNOWN_FLOPS = 100e12  # where the card is unknown only ratios are meaningful; these rates are in the proportion of an A100's
 UNKNOWN_BANDWIDTH = 600e9
-SATURATION_TOKENS = 100.0  # products of a micro-batch this short reach half of the efficiency of long ones (wave quantisation, tile edges)
+FOUR_BITS = 1.5  # of the FP8 rate where the catalogue has no FP4 rate: NVFP4 steps take 0.73 to 0.78 of FP8's in the measured pairs
 SHORT_TOKENS = 1024.0  # below this many tokens a micro-batch utilisation collapses in every source
 GROUPED = 0.4  # grouped products of many small experts, against one large product: an assumption that widens the range of every such model
 GALORE_PERIOD = 200.0  # steps between decompositions (GaLore's default)
@@ -76,7 +76,7 @@ def step_time(run: Run) -> StepTime:
     sixteen = _sixteen(run) or UNKNOWN_FLOPS
     attention = ops.attention / (sixteen * (e.attention_old if job.activations.attention == "flash-2" else e.attention))
     memory = (traffic.elementwise + traffic.loss + traffic.unpacking + traffic.gathering + _casts(s, job)) / bandwidth
-    dense *= 1 + SATURATION_TOKENS / s.tokens
+    dense *= 1 + shared().saturation_tokens / s.tokens
     dense *= 1 + (1 / GROUPED - 1) * s.expert_elements / max(s.block_elements + s.head_elements, 1.0)
     dense += ops.adapters / (sixteen * e.dense * _adapter_share(run, job))
     gpu = dense + attention + memory
@@ -125,6 +125,8 @@ def _rate(run: Run, job: Job) -> tuple[float | None, float]:
     flops = run.card.flops if run.card is not None else {}
     if compute in ("fp8", "mxfp8", "nvfp4"):
         eight = flops.get("fp8") or (2 * sixteen if sixteen else 2 * UNKNOWN_FLOPS)
+        if compute == "nvfp4":
+            return flops.get("fp4") or FOUR_BITS * eight, 0.8
         return eight, 0.8  # fp8 products reach less of their rate: scaling, and shapes that are too small for it
     if compute == "fp32":
         return (flops.get("tf32") or flops.get("fp32") or (sixteen / 8 if sixteen else UNKNOWN_FLOPS / 8)), 0.9
@@ -155,7 +157,8 @@ def _casts(s: Sizes, job: Job) -> float:
     if job.precision.compute not in ("fp8", "mxfp8", "nvfp4"):
         return 0.0
     wide = 2 * s.hidden + 2 * s.query_width + 3 * s.mlp_width
-    return (s.tokens * wide * s.layers * 8 + s.block_elements * 8) / s.pipeline / s.tensor
+    passes = 4 if fused_throughout(job) else 8  # TransformerEngine casts inside the norm and activation kernels
+    return (s.tokens * wide * s.layers * passes + s.block_elements * 8) / s.pipeline / s.tensor
 
 
 def _decomposition(s: Sizes, job: Job, rate: float) -> float:
@@ -176,7 +179,7 @@ def _range(e: Efficiency, s: Sizes, job: Job, known: bool, *, slow: bool, offloa
         width += 0.25
         notes.append("a slow link between ranks decides part of it; its speed is assumed")
     if s.expert_elements:
-        width += 0.3
+        width += 0.6
         notes.append("how evenly tokens fall on experts, and their kernels, decide part of it")
     if offloads:
         width += 0.5

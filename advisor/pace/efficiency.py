@@ -39,6 +39,23 @@ def _table() -> dict[str, Efficiency]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Calibrated values that hold for all cards; what each means is said in the table."""
+
+    hidden: float
+    wide_stream: float
+    compiled: float
+    compiled_loss: float
+    saturation_tokens: float
+
+
+@cache
+def shared() -> Shared:
+    """The values of the table's ``shared`` section."""
+    return Shared(**{name: entry["value"] for name, entry in knowledge.load_yaml("efficiency.yaml")["shared"].items()})
+
+
 def family(card: Card | None) -> str:
     """The family of a card in the table."""
     if card is None:

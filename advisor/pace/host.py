@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from advisor.cards import Card
 from advisor.job import Job
-from advisor.pace.efficiency import Efficiency
-from advisor.pace.links import HIDDEN, PCIE_DEFAULT
+from advisor.pace.efficiency import Efficiency, shared
+from advisor.pace.links import PCIE_DEFAULT
 from advisor.pace.products import recomputed
 from advisor.pace.shape import ADAPTERS, WIDTH, Sizes
 
@@ -49,12 +49,12 @@ def host_time(s: Sizes, job: Job, card: Card | None, e: Efficiency, pass_seconds
     if offload.activations == "cpu":
         width = 2.0 * s.hidden if again.dense else 2.0 * s.hidden * OFFLOADED_EVERYTHING
         travel = 2 * width * s.tokens * s.layers / s.pipeline / bus
-        per_pass += max(0.0, travel - HIDDEN * pass_seconds)
+        per_pass += max(0.0, travel - shared().hidden * pass_seconds)
     ranks = max(1, min(job.hardware.gpus_per_node or 1, int(divided) if divided > 1 else job.hardware.gpus_per_node or 1))
     if offload.parameters in ("cpu", "nvme"):
         source = bus if offload.parameters == "cpu" else min(bus, NVME_BYTES / ranks)
         travel = s.parameters / divided * WIDTH.get(job.precision.compute or "bf16", 2) * 2 / source
-        per_pass += max(0.0, travel - HIDDEN * pass_seconds)
+        per_pass += max(0.0, travel - shared().hidden * pass_seconds)
     if offload.optimizer in ("cpu", "nvme"):
         owned = s.trained / divided
         per_step += owned * CPU_ADAM_BYTES / (HOST_MEMORY_BYTES / ranks) + owned * 4 / bus

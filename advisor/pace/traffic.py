@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from advisor.job import Job
+from advisor.pace.efficiency import shared
 from advisor.pace.products import recomputed
 from advisor.pace.shape import ADAPTERS, BITS, WIDTH, Sizes
 
@@ -17,10 +18,8 @@ NORM, NORM_FUSED, LAYER_NORM = 36.0, 4.0, 8.0  # torch's layer norm is one kerne
 ROTARY, ROTARY_FUSED = 18.0, 4.0
 GATED, GATED_FUSED = 10.0, 6.0
 PLAIN, PLAIN_PYTHON = 4.0, 30.0  # one kernel, or tanh-GELU written out: power, two products, two sums, tanh, each read 2 write 2
-RESIDUAL = 12.0
+RESIDUAL, RESIDUAL_FUSED = 12.0, 6.0  # two sums; Megatron's bias-dropout-add is one kernel
 PERMUTED = 16.0  # tokens are gathered to their experts, and back with their weights: 2 + 2, 2 + 2, weight 4, sum 4
-COMPILED = 0.3  # share of the element-wise traffic that is left after the compiler has fused it with its neighbours
-COMPILED_LOSS = 0.4
 BACKWARD = 2.0
 # An adapter reads a matrix's input and adds to its output (peft tuners/lora/layer.py, result + lora_B(lora_A(dropout(x))) * scaling).
 ADAPTER_NARROW = (2.0, 12.0)  # 16 bits: read 2; product 2, scale 4, sum 6
@@ -29,7 +28,6 @@ ADAPTER_WIDE = (10.0, 28.0)  # fp32 and no autocast: cast 2+4, read 4; product 4
 ADAPTER_DROPOUT = 5.0  # read 2, write 2, mask 1
 ADAPTER_BACKWARD = 1.5
 DORA = 2.0  # the base's output is scaled again, and the column norms of the sum are formed
-WIDE = 2.4  # an fp32 residual stream: the traffic doubles, and each matrix's input is cast on its own
 MEGATRON = frozenset({"megatron-lm", "megatron-bridge", "nemo"})
 FUSED = frozenset({"rmsnorm", "layernorm", "rope", "swiglu"})  # TransformerEngine and Megatron fuse these by default
 LOSS = {"full-fp32": 40.0, "full": 24.0, "fused": 14.0, "vocab-parallel": 16.0, "chunked": 24.0, "fused-linear": 12.0}  # bytes a logit, forward and backward
@@ -50,8 +48,8 @@ class Bytes:
     step: float
 
 
-def moved(s: Sizes, job: Job, shared: float) -> Bytes:
-    """Bytes of one rank. ``shared``: over how many ranks the optimizer's work is divided."""
+def moved(s: Sizes, job: Job, owners: float) -> Bytes:
+    """Bytes of one rank. ``owners``: over how many ranks the optimizer's work is divided."""
     again = recomputed(job)
     divided = s.pipeline
     kernels = FUSED if fused_throughout(job) else frozenset(job.activations.kernels or ())
@@ -60,11 +58,17 @@ def moved(s: Sizes, job: Job, shared: float) -> Bytes:
     rotary = (s.query_width + s.key_width) * (ROTARY_FUSED if "rope" in kernels else ROTARY) / s.tensor if s.rotary else 0.0
     plain = PLAIN_PYTHON if s.python_gelu and "swiglu" not in kernels else PLAIN
     mlp = s.mlp_width * ((GATED_FUSED if "swiglu" in kernels else GATED) if s.gated else plain) / s.tensor
-    layer = norms + rotary + mlp + s.hidden * RESIDUAL / tensors + PERMUTED * s.hidden * s.chosen / max(s.layers, 1.0) / tensors
+    layer = (
+        norms
+        + rotary
+        + mlp
+        + s.hidden * (RESIDUAL_FUSED if fused_throughout(job) else RESIDUAL) / tensors
+        + PERMUTED * s.hidden * s.chosen / max(s.layers, 1.0) / tensors
+    )
     if job.activations.compile:
-        layer *= COMPILED
+        layer *= shared().compiled
     if _wide_stream(job):
-        layer *= WIDE
+        layer *= shared().wide_stream
     forward = layer * s.layers * s.tokens
     elementwise = forward * (1 + again.elementwise + BACKWARD)
     if job.method.kind in ADAPTERS:
@@ -74,9 +78,9 @@ def moved(s: Sizes, job: Job, shared: float) -> Bytes:
         elementwise += scores * 16 * s.layers * (1 + again.attention + BACKWARD) / s.tensor
     loss = s.tokens * s.vocab * LOSS.get(job.activations.loss or "full-fp32", 40.0) / s.tensor
     if job.activations.compile:
-        loss *= COMPILED_LOSS
+        loss *= shared().compiled_loss
     held = s.tensor * s.pipeline
-    return Bytes(elementwise / divided, loss / divided, _unpacking(s, job, again.dense) / held, _gathering(s, job) / held, _step(s, job) / max(shared, 1.0))
+    return Bytes(elementwise / divided, loss / divided, _unpacking(s, job, again.dense) / held, _gathering(s, job) / held, _step(s, job) / max(owners, 1.0))
 
 
 def fused_throughout(job: Job) -> bool:
@@ -91,7 +95,7 @@ def _wide_stream(job: Job) -> bool:
 
 def _adapters(s: Sizes, job: Job, *, compact: bool) -> float:
     """Bytes of all adapters' forward pass besides the products of the base."""
-    if job.method.adapter_dtype in ("bf16", "fp16"):
+    if job.method.adapter_dtype in ("bf16", "fp16") or fused_throughout(job):
         inward, outward = ADAPTER_NARROW
     elif job.precision.mixed in ("autocast", "fsdp", "deepspeed", "megatron"):
         inward, outward = ADAPTER_AUTOCAST
@@ -103,7 +107,7 @@ def _adapters(s: Sizes, job: Job, *, compact: bool) -> float:
     if compact:
         total *= 0.5  # one kernel for the three products of an adapter: inputs are read once
     if job.activations.compile:
-        total *= COMPILED
+        total *= shared().compiled
     return total * (DORA if job.method.kind == "dora" else 1.0)
 
 

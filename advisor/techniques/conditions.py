@@ -13,6 +13,9 @@ from advisor.run import Run
 DEEPSPEED = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "deepspeed", "openrlhf", "ms-swift", "colossalchat", "arctic", "custom"})
 ACCELERATE = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "ms-swift", "fsdp-qlora", "custom"})
 LIGER = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "ms-swift", "verl", "openrlhf", "unsloth", "custom"})
+LIGER_PARTS = ("rmsnorm", "swiglu", "rope")
+# One flag (use_liger_kernel) brings the fused loss and the fused parts together (liger_kernel.transformers.apply_liger_kernel_to_*).
+LIGER_AS_ONE = frozenset({"hf-trainer", "trl", "llama-factory", "ms-swift", "openrlhf", "verl"})
 MEGATRON = frozenset({"megatron-lm", "megatron-bridge", "nemo"})
 FSDP_NATIVE = frozenset({"torchtitan", "torchtune", "litgpt", "verl", "llm-foundry", "nemo"})
 PEFT = ACCELERATE | {"unsloth", "openrlhf", "verl", "torchtune", "litgpt", "nemo", "megatron-bridge", "llm-foundry", "deepspeed", "colossalchat"}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from advisor.run import Run
-from advisor.techniques.conditions import trains_adapters
+from advisor.techniques.conditions import framework_lacks, trains_adapters
 from advisor.techniques.curing import cured, extra
 from advisor.techniques.technique import NotApplicable, technique
 
 PREFERENCE = frozenset({"dpo", "kto"})  # the reference sees a fixed data set, so its log-probabilities can be computed once
 WITH_REFERENCE = frozenset({"dpo", "kto", "grpo", "ppo", "rloo"})
+OFFLOADERS = frozenset({"verl", "openrlhf", "nemo", "ms-swift", "colossalchat", "custom"})
 FREED = ("reference-copy",)
 
 
@@ -47,5 +48,7 @@ def offload_reference(run: Run) -> Run | NotApplicable:
         return NotApplicable(f"the objective {run.job.objective} has no reference model")
     if not _reference_resident(run):
         return NotApplicable("no reference model is resident beside the policy")
+    if reason := framework_lacks(run, OFFLOADERS, "a reference in host memory"):
+        return NotApplicable(reason)
     freed = cured(run, *FREED, also=extra("reference")) or run
     return freed.but(reference="offloaded")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from advisor.run import Run
-from advisor.techniques.conditions import LIGER, MEGATRON, first, framework_lacks
+from advisor.techniques.conditions import LIGER, LIGER_AS_ONE, LIGER_PARTS, MEGATRON, first, framework_lacks
 from advisor.techniques.technique import NotApplicable, technique
 
 CHUNKED = frozenset({"torchtune", "torchtitan", "trl", "unsloth", "verl", "nemo", "deepspeed", "arctic", "litgpt", "ms-swift", "axolotl", "custom"})
 FUSED_LINEAR = LIGER | {"nemo", "megatron-bridge", "torchtune"}
 
 
-def _whole_vocabulary(run: Run) -> str | None:
+def whole_vocabulary(run: Run) -> str | None:
+    """Why the head does not make one wide matrix of logits that a fused loss could avoid."""
     architecture, p = run.architecture, run.job.parallel
     if architecture is not None and architecture.classes is not None:
         return "the model classifies into few classes: its logits are small"
@@ -26,12 +27,13 @@ def fused_linear_loss(run: Run) -> Run | NotApplicable:
     """Head product and cross entropy in one kernel, a slice of tokens at a time: the logits are never there as a whole."""
     if run.job.activations.loss == "fused-linear":
         return NotApplicable("the loss is fused with the head already")
-    reason = first(framework_lacks(run, FUSED_LINEAR, "a loss fused with the head"), _whole_vocabulary(run))
+    reason = first(framework_lacks(run, FUSED_LINEAR, "a loss fused with the head"), whole_vocabulary(run))
     if reason:
         return NotApplicable(reason)
     if run.architecture is not None and run.architecture.softcap_logits and run.job.framework.name == "torchtune":
         return NotApplicable("the model caps its logits, which this fused loss does not")
-    return run.but(activations={"loss": "fused-linear"}, framework={"keeps_outputs": False})
+    parts = {"kernels": LIGER_PARTS} if run.job.framework.name in LIGER_AS_ONE else {}
+    return run.but(activations={"loss": "fused-linear", **parts}, framework={"keeps_outputs": False})
 
 
 @technique("chunked-loss", tier="batch")
@@ -41,5 +43,5 @@ def chunked_loss(run: Run) -> Run | NotApplicable:
         return NotApplicable("the loss works in slices already")
     if run.job.framework.name in MEGATRON - {"nemo"}:
         return NotApplicable(f"{run.job.framework.name} has the vocabulary-parallel loss instead")
-    reason = first(framework_lacks(run, CHUNKED, "a chunked loss"), _whole_vocabulary(run))
+    reason = first(framework_lacks(run, CHUNKED, "a chunked loss"), whole_vocabulary(run))
     return NotApplicable(reason) if reason else run.but(activations={"loss": "chunked"}, framework={"keeps_outputs": False})

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.run import Run
-from advisor.techniques.conditions import LIGER, MEGATRON, framework_lacks
+from advisor.techniques.conditions import LIGER, LIGER_AS_ONE, LIGER_PARTS, MEGATRON, framework_lacks
 from advisor.techniques.curing import cured, ineffective
+from advisor.techniques.losses import whole_vocabulary
 from advisor.techniques.technique import NotApplicable, technique
 
 SELECTIVE = MEGATRON | {"torchtitan", "torchtune", "custom"}
 TILED = frozenset({"deepspeed", "arctic", "axolotl", "verl", "hf-trainer", "trl", "accelerate", "ms-swift", "custom"})
-FUSED_PARTS = ("rmsnorm", "swiglu", "rope")
 
 
 @technique("gradient-checkpointing", tier="batch")
@@ -52,7 +52,7 @@ def fused_kernels(run: Run) -> Run | NotApplicable:
         return NotApplicable(reason)
     now = tuple(run.job.activations.kernels or ())
     architecture = run.architecture
-    wanted = [k for k in FUSED_PARTS if k not in now]
+    wanted = [k for k in LIGER_PARTS if k not in now]
     if architecture is not None:
         if architecture.norm != "rmsnorm":
             wanted = [k for k in wanted if k != "rmsnorm"]
@@ -63,6 +63,8 @@ def fused_kernels(run: Run) -> Run | NotApplicable:
     freed = cured(run, also=ineffective("activations.kernels"))
     if not wanted:
         return freed or NotApplicable("the parts that have fused kernels use them already" if now else "this model has no part that Liger fuses")
+    if run.job.framework.name in LIGER_AS_ONE and not now and whole_vocabulary(run) is None:
+        return (freed or run).but(activations={"kernels": LIGER_PARTS, "loss": "fused-linear"}, framework={"keeps_outputs": False})
     return (freed or run).but(activations={"kernels": (*now, *wanted)})
 
 
