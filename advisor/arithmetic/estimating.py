@@ -24,10 +24,12 @@ from advisor.arithmetic import (
 )
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import CannotEstimate, Context, read
+from advisor.arithmetic.fates import ACTIVE
 from advisor.arithmetic.interval import widths
 from advisor.arithmetic.outside import outside
 from advisor.arithmetic.pipeline import waiting
 from advisor.arithmetic.stages import stages
+from advisor.arithmetic.states import PAGED
 from advisor.job import Job
 from advisor.ledger import Holding, Ledger
 from advisor.run import Run, resolve
@@ -61,8 +63,24 @@ def _largest_stage(run: Run) -> Ledger:
 def _of_stage(ctx: Context) -> Ledger:
     held: list[Holding] = []
     for part in PARTS:
-        held.extend(h for h in part(ctx) if h.bytes and h.moments)
+        held.extend(h for h in part(ctx) if h.bytes > 0 and h.moments)
     for later in AFTER:
-        held.extend([h for h in later(ctx, held) if h.bytes and h.moments])
+        held.extend([h for h in later(ctx, held) if h.bytes > 0 and h.moments])
     present = tuple(m for name, m in at.MOMENTS.items() if name in ctx.moments)
-    return Ledger("estimated", tuple(held), present, rank=str(ctx.job.parallel.pipeline_rank or "max") if ctx.pipeline > 1 else "max")
+    rank = str(ctx.job.parallel.pipeline_rank or "max") if ctx.pipeline > 1 else "max"
+    return Ledger("estimated", tuple(held), present, rank=rank, software=ctx.job.framework.versions or {}, notes=tuple(_notes(ctx)))
+
+
+def _notes(ctx: Context) -> list[str]:
+    """What the figures leave out, in words."""
+    notes = []
+    rollout_ = ctx.job.rollout
+    if rollout_ is not None and rollout_.placement != "separate" and rollout_.engine != "hf" and ctx.run.usable is None:
+        notes.append("The engine's cache is a share of the card, which is not known, so it is not counted: give hardware.gpu.")
+    if ctx.arch.unread:
+        notes.append(f"Keys of the model's config that were not understood: {', '.join(ctx.arch.unread)}.")
+    if ctx.optimizer in PAGED:
+        notes.append("Paged optimizer states are managed memory: the driver keeps them on the card while there is room, but torch does not count them.")
+    if ctx.method in ACTIVE:
+        notes.append(f"{ctx.method} is counted with {ACTIVE[ctx.method]} layers training at a time.")
+    return notes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.arithmetic import moments as at
-from advisor.arithmetic.context import Context
+from advisor.arithmetic.context import FSDP, Context
 from advisor.ledger import OUTSIDE_ALLOCATED, Holding
 from advisor.units import MIB
 
@@ -53,7 +53,8 @@ def outside(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
     varied = ctx.job.batch.packed is False and ctx.framework in PADS
     moving = max(0, peak - resting(held))
     several = any(h.part == "communication" and h.device == "gpu" for h in held)
-    grown = round(joined(held) / (1 - STREAMS_SHORT)) if several else round_up(peak)
+    short = STREAMS_SHORT if ctx.strategy in FSDP else 0.0
+    grown = round(joined(held) / (1 - short)) if several else round_up(peak)
     cache = grown - peak if expandable(ctx) else max(apart - peak, round((VARIED - 1) * moving) if varied else 0)
     usable = ctx.run.usable
     if usable is not None:  # at the edge the allocator frees its cache and asks again

@@ -22,35 +22,44 @@ REUSE = 1_000_000_000  # stage3_max_reuse_distance
 SUB_GROUP = 1_000_000_000  # sub_group_size: what the optimizer steps at once
 
 
+# who hands DeepSpeed a configuration with "auto" in it, which transformers fills from the hidden size (integrations/deepspeed.py trainer_config_finalize)
+AUTO = frozenset({"ms-swift", "llama-factory", "axolotl"})
+
+
+def setting(ctx: Context, name: str, default: int, auto: float) -> int:
+    """A size in elements: as written, else what the framework's own configuration makes of "auto", else DeepSpeed's default."""
+    value: int | None = getattr(ctx.job.parallel, name)
+    fact = ctx.run.facts.get(f"parallel.{name}")
+    if value is not None and (fact is None or fact.kind in ("stated", "read")):
+        return value
+    if ctx.framework in AUTO:
+        return round(auto)
+    return default if value is None else value
+
+
 def communication(ctx: Context) -> Iterator[Holding]:
     """Buckets of the reduction, and for stage 3 what is gathered."""
-    p, c = ctx.job.parallel, ctx.counts
-    bucket = min(BUCKET if p.bucket_elements is None else p.bucket_elements, c.learned)
-    each = ctx.gradient
-    if bucket and ctx.strategy != "zero3" and ctx.shard > 1:
-        copies = 2  # the bucket being filled, and the one being reduced
+    c, each, hidden = ctx.counts, ctx.gradient, ctx.arch.hidden
+    bucket = min(setting(ctx, "bucket_elements", BUCKET, hidden * hidden), c.learned)
+    if bucket and ctx.shard > 1:
+        copies = 2 if ctx.framework in AUTO and ctx.strategy != "zero3" else 1  # those configurations switch overlap_comm on
+        source = "stage3.py __ipg_bucket_flat_buffer" if ctx.strategy == "zero3" else "stage_1_and_2.py ipg_buffer: a second one with overlap_comm"
         yield Holding(
-            "communication", "reduce buckets", copies * bucket * each, ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD}),
-            "buckets x bucket_elements x bytes_each",
-            {"buckets": copies, "bucket_elements": bucket, "bytes_each": each}, "deepspeed stage_1_and_2.py ipg_buckets", layout="bucket",
+            "communication", "reduce bucket", copies * bucket * each, ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD}), "buckets x bucket_elements x bytes_each",
+            {"buckets": copies, "bucket_elements": bucket, "bytes_each": each}, f"deepspeed {source}", layout="bucket",
         )  # fmt: skip
-    elif bucket and ctx.strategy == "zero3":
-        yield Holding(
-            "communication", "reduce buckets", 2 * bucket * each, ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD}), "2 x bucket_elements x bytes_each",
-            {"bucket_elements": bucket, "bytes_each": each}, "deepspeed stage3.py ipg_bucket, overlap_comm on by default for stage 3", layout="bucket",
-        )  # fmt: skip
+    if ctx.strategy == "zero3":
         yield from _gathered(ctx)
 
 
 def persistent(ctx: Context) -> int:
     """Elements of tensors below the persistence threshold: whole on every rank."""
-    limit = ctx.job.parallel.persistence_elements
-    limit = PERSISTENCE if limit is None else limit
+    limit = setting(ctx, "persistence_elements", PERSISTENCE, 10 * ctx.arch.hidden)
     return sum(unit.layers * item.total for unit in ctx.counts.units for item in unit.items if item.elements < limit)
 
 
 def _gathered(ctx: Context) -> Iterator[Holding]:
-    p, c, each = ctx.job.parallel, ctx.counts, ctx.compute
+    c, each, hidden = ctx.counts, ctx.compute, ctx.arch.hidden
     kept = persistent(ctx)
     moments = ctx.trains
     source = "trained weights" if c.trained else "frozen weights"
@@ -61,8 +70,8 @@ def _gathered(ctx: Context) -> Iterator[Holding]:
     )  # fmt: skip
     block = max((u for u in c.blocks), key=lambda u: u.elements, default=c.outer)
     whole = sum(u.layers * u.elements for u in c.units)
-    prefetch = min(PREFETCH if p.prefetch_elements is None else p.prefetch_elements, whole)
-    live = min(MAX_LIVE if p.max_live_elements is None else p.max_live_elements, whole)
+    prefetch = min(setting(ctx, "prefetch_elements", PREFETCH, 0.9 * hidden * hidden), whole)
+    live = min(setting(ctx, "max_live_elements", MAX_LIVE, MAX_LIVE), whole)
     largest = max((i.elements for i in block.items), default=0)
     # A parameter is released after use unless it is used again within the reuse distance: the blocks nearest the loss are.
     near = min(live, REUSE // 2, whole - kept)
