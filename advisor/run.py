@@ -79,7 +79,7 @@ class Run:
         """The job as it really runs: ineffective settings (of all phases) and widened dtypes put in."""
         job = self.job
         for d in self.deviations:
-            if d.kind == "ineffective" and d.field in INEFFECTIVE and not d.phases:
+            if d.kind == "ineffective" and d.field is not None and d.field in INEFFECTIVE and not d.phases:
                 changes = {s: c for s, c in INEFFECTIVE[d.field].items() if getattr(job, s) is not None}
                 job = job.but(**changes)
             elif d.kind == "widened" and d.field and d.part is None:
@@ -90,7 +90,7 @@ class Run:
     @cached_property
     def architecture(self) -> Architecture | None:
         """The model's shape; ``None`` where neither a config nor a known name gives it."""
-        return of_model(self.job.model)
+        return of_model(self.job.model, transformers=(self.job.framework.versions or {}).get("transformers"))
 
     @cached_property
     def card(self) -> cards.Card | None:
