@@ -12,7 +12,6 @@ METRICS = {
     "max_active": "active in PyTorch",
     "nvidia-smi": "shown by nvidia-smi",
 }
-SHOWN = 60
 
 
 @st.cache_data(show_spinner="Estimating every measured run", max_entries=1)
@@ -30,8 +29,11 @@ found = scored()
 total = found["n"] + len(found["skipped"])
 with st.grid(4, min_column_width=170):
     st.metric(
-        "Estimated",
-        f"{found['n']} of {total}",
+        "Runs estimated",
+        f"{found['n']:,}",
+        f"of {total:,}",
+        delta_color="off",
+        delta_arrow="off",
         border=True,
         height="stretch",
         help="Measured runs that the estimator could judge; the others are listed below with a reason.",
@@ -83,7 +85,7 @@ if cases:
                             "field": "metric",
                             "type": "nominal",
                             "title": None,
-                            "legend": {"orient": "bottom"},
+                            "legend": {"orient": "bottom", "columns": 2},
                             "scale": {"range": ["#0072B2", "#E69F00", "#009E73", "#CC79A7"]},
                         },
                         "shape": {"field": "metric", "type": "nominal"},
@@ -99,26 +101,29 @@ if cases:
     only = st.text_input("Look for a run, a framework or a source", key="accuracy-only", placeholder="torchtune", help="Part of a case's id, source or metric.")
     listed = sorted((c for c in cases if only.lower() in f"{c['id']} {c['source']} {c['metric']}".lower()), key=lambda c: -(c["ape"] or 0))
     st.subheader("Worst first")
-    st.markdown(
-        table(
-            ("Run", "What was read", "Measured", "Estimated", "Range", "Error", "Source"),
-            [
-                (
-                    plain(c["id"]),
-                    METRICS.get(c["metric"], c["metric"]),
-                    f"{c['measured_gib']:.1f} GiB",
-                    f"{c['predicted_gib']:.1f} GiB",
-                    f"{c['low_gib']:.1f} to {c['high_gib']:.1f}",
-                    percent(c["ape"]),
-                    plain(c["source"]),
-                )
-                for c in listed[:SHOWN]
-            ],
-            right=(2, 3, 4, 5),
-        )
+    st.dataframe(
+        [
+            {
+                "Run": c["id"],
+                "Error": c["ape"],
+                "Measured": c["measured_gib"],
+                "Estimated": c["predicted_gib"],
+                "Low": c["low_gib"],
+                "High": c["high_gib"],
+                "What was read": METRICS.get(c["metric"], c["metric"]),
+                "Source": c["source"],
+                "Where": c["where"],
+            }
+            for c in listed
+        ],
+        column_config={
+            "Error": st.column_config.NumberColumn(format="%.1f %%", help="Difference of estimate and measurement, in percent of the measurement."),
+            **{name: st.column_config.NumberColumn(format="%.1f GiB") for name in ("Measured", "Estimated", "Low", "High")},
+        },
+        hide_index=True,
+        height=520,
+        alt="The measured runs, worst estimate first.",
     )
-    if len(listed) > SHOWN:
-        st.caption(f"{len(listed) - SHOWN} more, with smaller errors; `advisor accuracy --json` lists them all.")
 if found["skipped"]:
     with st.expander(f"Not estimated ({len(found['skipped'])})", icon=":material/help:"):
         st.markdown(table(("Run", "Why"), [(plain(s["id"]), plain(s["why"])) for s in found["skipped"]]))

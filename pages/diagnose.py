@@ -71,11 +71,14 @@ def start_again() -> None:
     HELD.address = {}
 
 
-if here := arrived("diagnose"):
+here = arrived("diagnose")
+if here:
     opened = open_link(here)
     HELD.dropped = opened.dropped
     if opened.job != Job() or opened.evidence != Evidence():
         answer(Reading(opened.job, opened.evidence))
+elif here is not None:
+    start_again()
 if "address" in HELD:
     write("diagnose", HELD.address)
 

@@ -21,17 +21,20 @@ from advisor.views.verdict import banner, figures
 from advisor.views.words import plain
 
 HELD = st.session_state  # explored: the job as set; refused: why a change was not taken
-FIRST = {
-    "model": {"name": "meta-llama/Llama-3.1-8B"},
-    "method": {"kind": "full"},
-    "objective": "sft",
-    "precision": {"weights": "bf16", "compute": "bf16"},
-    "optimizer": {"name": "adamw"},
-    "batch": {"micro_batch": 2, "seq_len": 4096},
-    "activations": {"checkpointing": "full", "attention": "flash-2"},
-    "parallel": {"strategy": "fsdp2", "shard": 8},
-    "hardware": {"gpu": "a100-80gb"},
-}
+FIRST = read_job(
+    {
+        "version": 1,
+        "model": {"name": "meta-llama/Llama-3.1-8B"},
+        "method": {"kind": "full"},
+        "objective": "sft",
+        "precision": {"weights": "bf16", "compute": "bf16"},
+        "optimizer": {"name": "adamw"},
+        "batch": {"micro_batch": 2, "seq_len": 4096},
+        "activations": {"checkpointing": "full", "attention": "flash-2"},
+        "parallel": {"strategy": "fsdp2", "shard": 8},
+        "hardware": {"gpu": "a100-80gb"},
+    }
+)
 POWERS = tuple(2**n for n in range(11))
 TOKENS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
@@ -59,11 +62,12 @@ def go_to(cell: tuple[int, int] | None) -> None:
     st.rerun()
 
 
-if here := arrived("explore"):
+here = arrived("explore")
+if here:
     opened = open_link(here)
     HELD.explored, HELD.explored_lost = opened.job, opened.dropped
-elif "explored" not in HELD:
-    HELD.explored, HELD.explored_lost = read_job({"version": 1, **FIRST}), ()
+elif here is not None or "explored" not in HELD:
+    HELD.explored, HELD.explored_lost = FIRST, ()
 
 job = HELD.explored
 run = resolve(job, Evidence(facts=tuple(Fact(f, job.get(f), "stated") for f in ("batch.micro_batch", "batch.seq_len") if job.get(f) is not None)))
@@ -131,4 +135,4 @@ with result:
             with holding:
                 show_cards(run)
 
-write("explore", link(job, Evidence()).parameters)
+write("explore", link(job, Evidence()).parameters if job != FIRST else {})

@@ -5,8 +5,8 @@ import streamlit as st
 from advisor import cards, knowledge
 from advisor.architecture.presets import find, names
 from advisor.render import words
-from advisor.units import gib, show, show_count
-from advisor.views.words import plain, table
+from advisor.units import gib, show_count
+from advisor.views.words import plain
 
 KINDS = {"causes": "Causes", "techniques": "Techniques", "cards": "Cards", "models": "Models"}
 
@@ -62,26 +62,39 @@ def overview(kind: str) -> None:
     tiers = [*words.TIERS, ""]
     for tier in sorted({t for _, _, t in found}, key=lambda t: tiers.index(t) if t in tiers else 99):
         st.subheader(words.TIERS.get(tier, tier or "Others"))
-        with st.grid(3, min_column_width=240):
+        with st.grid(2, min_column_width=330):
             for name, title, of in found:
                 if of == tier:
                     st.button(plain(title), key=f"open:{kind}:{name}", on_click=go, args=(kind, name), type="tertiary", icon=":material/article:")
 
 
 def card_table() -> None:
-    listed = [
-        (
-            plain(c.name) + (" (unverified: " + plain(", ".join(sorted(c.unverified))) + ")" if c.unverified else ""),
-            f"{c.marketed_gb:g} GB",
-            show(c.usable()[0]),
-            "" if c.bandwidth_bytes is None else f"{c.bandwidth_bytes / 1e9:,.0f} GB/s",
-            c.capability or "",
-            f"`{c.id}`",
-        )
-        for c in cards.catalogue().values()
-    ]
     st.markdown("What a process can use is less than the name on the box: the driver keeps a share, and the box counts in decimal.")
-    st.markdown(table(("Card", "On the box", "Usable", "Bandwidth", "Capability", "Id"), listed, right=(1, 2, 3)))
+    st.dataframe(
+        [
+            {
+                "Card": c.name,
+                "Usable": gib(c.usable()[0], 1),
+                "On the box": c.marketed_gb,
+                "Bandwidth": None if c.bandwidth_bytes is None else c.bandwidth_bytes / 1e9,
+                "bf16": None if not (rate := c.flops.get("bf16")) else rate / 1e12,
+                "Capability": c.capability,
+                "Id": c.id,
+                "Not re-read at its source": ", ".join(sorted(c.unverified)),
+            }
+            for c in cards.catalogue().values()
+        ],
+        column_config={
+            "Usable": st.column_config.NumberColumn(format="%.1f GiB", help="What a process can use, its CUDA context included."),
+            "On the box": st.column_config.NumberColumn(format="%g GB"),
+            "Bandwidth": st.column_config.NumberColumn(format="%.0f GB/s"),
+            "bf16": st.column_config.NumberColumn(format="%.0f TFLOP/s", help="Dense matrix rate in bf16."),
+            "Id": st.column_config.TextColumn(help="How a job file names it."),
+        },
+        hide_index=True,
+        height=640,
+        alt="The cards of the library with what a process can use of each.",
+    )
 
 
 def model_table(one: str | None) -> None:
@@ -96,8 +109,27 @@ def model_table(one: str | None) -> None:
         return
     wanted = st.text_input("Look for a model", key="library-models", placeholder="llama")
     found = [(n, find(n)) for n in names() if wanted.lower() in n.lower()]
-    listed = [(plain(n), show_count(p.parameters), f"{gib(p.parameters * 2, 1):,} GiB", "yes" if p.verified else "no") for n, p in found if p]
-    st.markdown(table(("Model", "Parameters", "Weights in 16 bit", "Config re-read"), listed, right=(1, 2)))
+    st.dataframe(
+        [
+            {
+                "Model": n,
+                "Parameters": show_count(p.parameters),
+                "Weights in 16 bit": gib(p.parameters * 2, 1),
+                "Config re-read": p.verified,
+                "Open": f"library?kind=models&page={n}",
+            }
+            for n, p in found
+            if p
+        ],
+        column_config={
+            "Weights in 16 bit": st.column_config.NumberColumn(format="%.1f GiB"),
+            "Config re-read": st.column_config.CheckboxColumn(help="Whether the config was read again at its source."),
+            "Open": st.column_config.LinkColumn(display_text="config"),
+        },
+        hide_index=True,
+        height=640,
+        alt="The models of the library with their size.",
+    )
 
 
 kind = st.query_params.get("kind", "causes")

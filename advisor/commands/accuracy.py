@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from advisor.cli import UserError
-from advisor.commands import common
+from advisor.commands import options, output
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("files", nargs="*", metavar="FILE", help="measurement files or folders of them; without any: those that travel with the advisor")
-    common.add_json(parser)
+    options.add_json(parser)
     parser.add_argument("--only", metavar="PATTERN", help="only cases whose id matches this pattern (as in *torchtune*, or a part of the id)")
     parser.add_argument("--by", choices=("estimate", "probe"), default="estimate", help="which way to the ledger is judged")
     parser.add_argument("--worst", type=int, default=15, metavar="N", help="how many cases to list, worst first (default 15)")
@@ -33,9 +33,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from advisor.render import json
 
-        common.write(json.text(result) + "\n")
+        output.write(json.text(result) + "\n")
         return 0
-    paper = common.sheet()
+    paper = output.sheet()
     skipped = result["skipped"]
     cases = sorted((c for c in result["cases"] if c.get("ape") is not None), key=lambda c: -c["ape"])
     paper.say(f"{result['n']} of {result['n'] + len(skipped)} measured runs estimated, {len(skipped)} skipped with a reason.", "bold")
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             reasons[item["why"]] = reasons.get(item["why"], 0) + 1
         for why, count in sorted(reasons.items(), key=lambda kv: -kv[1])[:12]:
             paper.say(f"{count}: {why}", indent=2, hang=6)
-    common.write(paper.text())
+    output.write(paper.text())
     return 0
 
 

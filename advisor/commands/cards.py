@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from advisor.commands import common
+from advisor.commands import options, output
 from advisor.units import show
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("only", nargs="?", default="", metavar="TEXT", help="only cards whose id or name holds this text")
-    common.add_json(parser)
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -30,9 +30,9 @@ def run(args: argparse.Namespace) -> int:
             }
             for c in found
         ]  # fmt: skip
-        common.write(json.text({"version": 1, "cards": listed}) + "\n")
+        output.write(json.text({"version": 1, "cards": listed}) + "\n")
         return 0
     width = max((len(c.id) for c in found), default=0)
     names = max((len(c.name) for c in found), default=0)
-    common.write("".join(f"{c.id:<{width}}  {c.name:<{names}}  {show(c.usable()[0]):>10} usable\n" for c in found) or f"no card's name holds {args.only!r}\n")
+    output.write("".join(f"{c.id:<{width}}  {c.name:<{names}}  {show(c.usable()[0]):>10} usable\n" for c in found) or f"no card's name holds {args.only!r}\n")
     return 0

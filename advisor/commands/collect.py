@@ -10,7 +10,7 @@ import subprocess
 from importlib import metadata
 from typing import Any
 
-from advisor.commands import common
+from advisor.commands import options, output
 
 PACKAGES = (
     "torch", "transformers", "trl", "accelerate", "peft", "bitsandbytes", "deepspeed", "flash-attn", "liger-kernel", "xformers", "unsloth", "axolotl",
@@ -30,7 +30,7 @@ SMI_SECONDS = 10
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    common.add_json(parser)
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             "version": 1, "python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}", "versions": versions,
             "environment": settings, "nvidia_smi": smi, "processes": processes, "host_memory_bytes": _host_memory(),
         }  # fmt: skip
-        common.write(json.text(everything) + "\n")
+        output.write(json.text(everything) + "\n")
         return 0
     host = _host_memory()
     lines = [HEADER, f"python=={platform.python_version()}", f"platform: {platform.system()} {platform.machine()}"]
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     lines += [f"{name}={value}" for name, value in settings.items()]
     lines += ["", f"nvidia-smi --query-gpu={SMI_FIELDS} --format=csv", smi] if smi else ["nvidia-smi: not found, or it gave no answer"]
     lines += ["", "nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv", processes] if processes else []
-    common.write("\n".join(lines).rstrip() + "\n")
+    output.write("\n".join(lines).rstrip() + "\n")
     return 0
 
 

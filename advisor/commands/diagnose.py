@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from advisor.cli import UserError
-from advisor.commands import common
+from advisor.commands import options, output
 
 MAX_FILES = 400  # of a folder, in order of name; a run of 256 ranks keeps one log each
 MAX_STDIN = 64 * 1024 * 1024
@@ -19,14 +19,14 @@ Item = tuple[str, "bytes | str | Path"]
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("files", nargs="+", metavar="FILE", help="error texts, logs, configs, scripts, nvidia-smi output, folders; - reads standard input")
-    common.add_json(parser)
+    options.add_json(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print Markdown, for an issue")
     form.add_argument("--html", action="store_true", help="print one self-contained page")
     form.add_argument("--chat", action="store_true", help="print six lines, for a chat")
     parser.add_argument("--link", action="store_true", help="print the query of a link that brings this diagnosis back, and nothing else")
     parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight, or when a copy or a fallback was found")
-    common.add_overrides(parser)
+    options.add_overrides(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from advisor.reading import read
     from advisor.stating import StatingError, state
 
-    stated = common.overrides(args)
+    stated = options.overrides(args)
     reading = read(items(args.files))
     if stated:
         try:
@@ -47,20 +47,20 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from advisor.render import json
 
-        common.write(json.text(json.of_report(report)) + "\n")
+        output.write(json.text(json.of_report(report)) + "\n")
     elif args.link:
         from advisor.share import link
 
-        common.write(link(reading.job, reading.evidence).query + "\n")
+        output.write(link(reading.job, reading.evidence).query + "\n")
     elif args.markdown or args.html or args.chat:
         from importlib import import_module
 
         form = "markdown" if args.markdown else "html" if args.html else "chat"
-        common.write(import_module(f"advisor.render.{form}").report(report))
+        output.write(import_module(f"advisor.render.{form}").report(report))
     else:
         from advisor.render import terminal
 
-        common.write(terminal.report(report, common.sheet()))
+        output.write(terminal.report(report, output.sheet()))
     doubled = any(f.tier in ("copies", "fallback") and f.confidence >= 0.5 for f in report.findings)
     if args.strict and report.exit_code == 0 and (report.verdict == "tight" or doubled):
         return 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from advisor.commands import common
+from advisor.commands import jobfile, options, output
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,11 +12,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     from advisor.ledger import PARTS, PHASES
 
     parser.add_argument("job", metavar="JOB", help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
-    common.add_json(parser)
+    options.add_json(parser)
     parser.add_argument("--explain", choices=PARTS, metavar="PART", help=f"the formulas of one part with this job's numbers: {', '.join(PARTS)}")
     parser.add_argument("--phase", choices=PHASES, metavar="PHASE", help=f"look at the largest moment of one phase: {', '.join(PHASES)}")
     parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight")
-    common.add_overrides(parser)
+    options.add_overrides(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,14 +24,14 @@ def run(args: argparse.Namespace) -> int:
     from advisor.report import EXIT_CODES
     from advisor.verdict import of_run
 
-    resolved = common.resolved_job(args)
+    resolved = jobfile.resolved_job(args)
     ledger, verdict, sentence = of_run(resolved)
     if args.json:
         from advisor.render import json
 
-        common.write(json.text(json.of_ledger(resolved, ledger, verdict, sentence)) + "\n")
+        output.write(json.text(json.of_ledger(resolved, ledger, verdict, sentence)) + "\n")
     else:
         from advisor.render import terminal
 
-        common.write(terminal.estimate(resolved, ledger, verdict, sentence, common.sheet(), part=args.explain, phase=args.phase))
+        output.write(terminal.estimate(resolved, ledger, verdict, sentence, output.sheet(), part=args.explain, phase=args.phase))
     return 1 if args.strict and verdict == "tight" else EXIT_CODES[verdict]

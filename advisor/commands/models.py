@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from advisor.commands import common
+from advisor.commands import options, output
 from advisor.units import show_count
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("only", nargs="?", default="", metavar="TEXT", help="only models whose name holds this text")
-    common.add_json(parser)
+    options.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -22,9 +22,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from advisor.render import json
 
-        common.write(json.text({"version": 1, "models": [{"name": n, "parameters": a.parameters if a else None} for n, a in found]}) + "\n")
+        output.write(json.text({"version": 1, "models": [{"name": n, "parameters": a.parameters if a else None} for n, a in found]}) + "\n")
         return 0
     width = max((len(name) for name, _ in found), default=0)
     lines = [f"{n:<{width}}  {show_count(a.parameters) if a else 'not read':>9}\n" for n, a in found]
-    common.write("".join(lines) or f"no model's name holds {args.only!r}\n")
+    output.write("".join(lines) or f"no model's name holds {args.only!r}\n")
     return 0

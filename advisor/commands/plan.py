@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from advisor.commands import common
+from advisor.commands import jobfile, options, output
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("job", metavar="JOB", help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
-    common.add_json(parser)
+    options.add_json(parser)
     parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight")
-    common.add_overrides(parser)
+    options.add_overrides(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -21,17 +21,17 @@ def run(args: argparse.Namespace) -> int:
     from advisor.report import EXIT_CODES
     from advisor.verdict import of_run
 
-    resolved = common.resolved_job(args)
+    resolved = jobfile.resolved_job(args)
     ledger, verdict, sentence = of_run(resolved)
     found = plan(resolved)
     if args.json:
         from advisor.render import json
 
-        common.write(json.text(json.of_plan(found, resolved, ledger, verdict)) + "\n")
+        output.write(json.text(json.of_plan(found, resolved, ledger, verdict)) + "\n")
     else:
         from advisor.render import terminal, words
 
-        paper = common.sheet()
+        paper = output.sheet()
         paper.say(f"{words.VERDICTS[verdict]}. {sentence}", "bold")
-        common.write(terminal.plan(found, paper))
+        output.write(terminal.plan(found, paper))
     return 1 if args.strict and verdict == "tight" else EXIT_CODES[verdict]

@@ -56,7 +56,7 @@ def _causes(report: Report) -> Iterator[str]:
     for finding in report.findings[:6]:
         saves = f"; its first remedy takes off {show(finding.saves_bytes)}" if finding.saves_bytes else ""
         yield f"<li><b>{escape(finding.title)}</b> <small>({finding.confidence:.0%} likely{saves})</small><ul>"
-        for says in finding.evidence[:6]:
+        for says in words.distinct(finding.evidence)[:6]:
             where = f" <small>{escape(says.where)}</small>" if says.where else ""
             yield f"<li>{'for' if says.speaks_for else 'against'}: {escape(says.says)}{where}</li>"
         yield "</ul></li>"

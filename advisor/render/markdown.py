@@ -55,7 +55,7 @@ def _causes(report: Report) -> Iterator[str]:
 def _cause(number: int, finding: Finding) -> str:
     saves = f", its first remedy takes off {show(finding.saves_bytes)}" if finding.saves_bytes else ""
     lines = [f"{number}. **{escape(finding.title)}** (`{finding.cause}`, {finding.confidence:.0%} likely{saves})"]
-    for says in finding.evidence[:5]:
+    for says in words.distinct(finding.evidence)[:5]:
         where = f" ({escape(says.where)})" if says.where else ""
         lines.append(f"   - {'for' if says.speaks_for else 'against'}: {escape(says.says)}{where}")
     return "\n".join(lines)

@@ -111,7 +111,7 @@ def _causes(paper: Paper, findings: Iterable[Finding]) -> None:
     for number, finding in enumerate(found[:CAUSES_SHOWN], 1):
         saves = f"; its first remedy takes off {show(finding.saves_bytes)}" if finding.saves_bytes else ""
         paper.say(f"{number}. {finding.title} ({finding.confidence:.0%} likely{saves})", "bold", indent=2, hang=5)
-        for says in sorted(finding.evidence, key=lambda e: -abs(e.weight))[:4]:
+        for says in words.distinct(finding.evidence)[:4]:
             where = f" [{says.where}]" if says.where else ""
             paper.say(f"{'for:' if says.speaks_for else 'against:'} {says.says}{where}", indent=5, hang=7)
     if len(found) > CAUSES_SHOWN:
@@ -146,7 +146,7 @@ def cost(ratio: float) -> str:
     """A ratio of step times in words."""
     if abs(ratio - 1) < 0.015:
         return "no change in speed"
-    return f"steps take {ratio:.2f} times as long" if ratio > 1 else f"steps take {ratio:.2f} of the time"
+    return f"takes {ratio - 1:.0%} more time" if ratio > 1 else f"takes {1 - ratio:.0%} less time"
 
 
 def _formulas(paper: Paper, ledger: Ledger, part: str, phase: str | None) -> None:

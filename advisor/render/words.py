@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
+
+from advisor.report import Says
 
 VERDICTS: Mapping[str, str] = {
     "fits": "Fits",
@@ -123,6 +125,11 @@ def title(kind: str, id: str) -> str:
     except knowledge.KnowledgeError:
         front = {}
     return str(front.get("title") or id.replace("-", " ").capitalize())
+
+
+def distinct(evidence: Sequence[Says]) -> list[Says]:
+    """Evidence by weight, each sentence once: two marks may say the same of one line."""
+    return list({says.says: says for says in sorted(evidence, key=lambda e: abs(e.weight))}.values())[::-1]
 
 
 def value(shown: object) -> str:

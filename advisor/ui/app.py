@@ -1,12 +1,14 @@
 """The entry of the pages: ``advisor ui`` or ``streamlit run`` this file."""
 
+from pathlib import Path
+
 import streamlit as st
 
 from advisor.knowledge import folder
 
 PAGES = folder("pages")
 
-st.set_page_config(page_title="Training memory advisor", page_icon=":material/memory:", layout="wide")
+st.set_page_config(page_title="Training memory advisor", page_icon=Path(__file__).with_name("icon.png"), layout="wide")
 st.navigation(
     [
         st.Page(

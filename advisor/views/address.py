@@ -6,14 +6,22 @@ from collections.abc import Mapping
 
 import streamlit as st
 
+_PAGE = "address of page"  # which page ran last
+
 
 def arrived(page: str) -> dict[str, str] | None:
-    """The link that the address bar holds, where it is not the one that this page wrote or has opened already."""
-    here = st.query_params.to_dict()
-    if "v" not in here or here == st.session_state.get(_key(page)):
+    """The link that the address bar holds, where it is not the one that this page wrote or has opened already.
+
+    An empty mapping: the reader went back to the page as it was before anything was on it. (Coming from another page through the
+    menu empties the address too; then the page keeps what it shows and writes its address again.)
+    """
+    here, last = st.query_params.to_dict(), st.session_state.get(_key(page)) or {}
+    stayed = st.session_state.get(_PAGE) == page
+    st.session_state[_PAGE] = page
+    if here == last or ("v" not in here and not (last and stayed)):
         return None
-    st.session_state[_key(page)] = here
-    return here
+    st.session_state[_key(page)] = here if "v" in here else {}
+    return here if "v" in here else {}
 
 
 def write(page: str, parameters: Mapping[str, str]) -> None:

@@ -8,14 +8,14 @@ from advisor.evidence import Evidence
 from advisor.frontier import OnCard, on_cards
 from advisor.run import Run
 from advisor.share import link
-from advisor.units import show
-from advisor.views.words import plain, table
+from advisor.units import gib
+from advisor.views.words import plain
 
 _WORDS = {
-    "fits": ":material/check_circle: fits",
-    "tight": ":material/warning: tight",
-    "ooms": ":material/error: does not fit",
-    "incomplete": ":material/help: not known",
+    "fits": "✓ fits",
+    "tight": "~ tight",
+    "ooms": "✗ does not fit",
+    "incomplete": "? not known",
 }
 
 
@@ -34,5 +34,15 @@ def show_cards(run: Run) -> None:
         st.markdown(f"The smallest card that holds it is **{plain(smallest.card.name)}**.")
     else:
         st.markdown("No card of the library holds it like this.")
-    rows = [(plain(c.card.name), _WORDS[c.verdict], show(c.used_bytes), show(c.usable_bytes)) for c in found]
-    st.markdown(table(("Card", "Verdict", "Needs", "Usable"), rows, right=(2, 3)))
+    st.dataframe(
+        [{"Card": c.card.name, "Verdict": _WORDS[c.verdict], "Needs": gib(c.used_bytes, 1), "Usable": gib(c.usable_bytes, 1)} for c in found],
+        column_config={
+            "Needs": st.column_config.NumberColumn(
+                format="%.1f GiB", help="What the card would show, PyTorch's cache included: the cache gives way at the card's edge."
+            ),
+            "Usable": st.column_config.NumberColumn(format="%.1f GiB"),
+        },
+        hide_index=True,
+        height=560,
+        alt="Every card of the library, smallest first, with the verdict of this run on it.",
+    )

@@ -31,7 +31,7 @@ def show_causes(report: Report) -> None:
 
 def _cause(finding: Finding, *, opened: bool) -> None:
     with st.expander(f"{plain(finding.title)} :gray-badge[{finding.confidence:.0%} likely]", expanded=opened):
-        for says in finding.evidence[:8]:
+        for says in words.distinct(finding.evidence)[:8]:
             icon, word = (":material/add_circle:", "for") if says.speaks_for else (":material/do_not_disturb_on:", "against")
             where = f" `{says.where.replace('`', '')}`" if says.where else ""
             st.markdown(f"{icon} **{word}** {plain(says.says)}{where}")
