@@ -13,6 +13,7 @@ from advisor.frameworks.key import Key, Unread
 from advisor.frameworks.matching import EMPTY, matches, word
 from advisor.frameworks.table import Entry, Table, canonical, common_harmless
 
+_NOT_A_SCRIPTS = frozenset({"launch", "accelerate"})  # their keys mean nothing among a script's own arguments
 _NOT_LITERAL = "its value is no literal here; say what it is"
 
 
@@ -67,7 +68,7 @@ def _claim(key: Key, tables: Sequence[Table]) -> tuple[Table, tuple[Entry, ...]]
         if entries := table.entries_for(key.path, scope):
             return table, entries
     if key.scope and not any(key.scope in _scopes(t) for t in tables):
-        for table in (t for t in tables if t.name != "launch"):  # a call that no table knows (a subclass, a dict): its keys mean what they usually mean
+        for table in (t for t in tables if t.name not in _NOT_A_SCRIPTS):  # a call that no table knows: its keys mean the usual
             if entries := table.entries_for(key.path):
                 return table, entries
     return None

@@ -24,7 +24,7 @@ def torchtune_model(raw: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     family, adapter, builder, _ = match.groups()
     found: dict[str, Any] = {}
-    size = re.search(r"(\d+(?:_\d+)?)(b|m)$", builder)
+    size = re.search(r"(?<![\d_])(\d+(?:_\d+)?)(b|m)$", builder.removeprefix(family).lstrip("_"))
     if family in _TORCHTUNE and (size or family in ("phi3", "phi4", "llama4")):
         text = f"{size.group(1).replace('_', '.')}{size.group(2).upper()}" if size else ""
         found["model.name"] = _TORCHTUNE[family].format(text.lower() if family in ("gemma", "gemma2", "llama2") else text)

@@ -101,6 +101,9 @@ def _command(command: str, start: int, parsed: Parsed, variables: dict[str, str]
         elif not program and word in _LAUNCHERS:
             scope = _LAUNCHERS[word]
             program.append(word)
+        elif word == "run" and program == ["tune"]:
+            scope = "torchrun"  # torchtune's launcher takes torchrun's flags before the recipe
+            program.append(word)
         elif word == "launch" and program and program[-1].endswith("accelerate"):
             scope = "accelerate launch"
             program.append(word)
@@ -145,6 +148,8 @@ def _flag(words: Sequence[str], at: int, parsed: Parsed, where: Any, scope: str)
             break
         values.append(words[at])
         at += 1
+        if scope == "torchrun":
+            break
     if not values:
         if re.match(r"^no[-_]", key):
             parsed.add(Key(re.sub(r"^no[-_]", "", key), False, line, text, scope))

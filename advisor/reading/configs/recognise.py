@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from advisor.frameworks.table import Table, canonical, names, stack, table
 from advisor.reading.configs.parsed import Parsed
 
-_CALL, _PROGRAM, _IMPORT, _MARK, _KEY = 10, 12, 6, 3, 1
+_CALL, _PROGRAM, _IMPORT, _MARK, _FILE_MARK, _KEY = 10, 12, 6, 3, 2, 1
 LAYERS = ("accelerate", "deepspeed", "fsdp", "peft", "bitsandbytes", "transformers", "torch", "launch")
 
 
@@ -38,7 +38,11 @@ def _score(candidate: Table, parsed: Parsed) -> int:
     seen = {canonical(key.path) for key in parsed.keys if not key.weak and key.scope not in ("env", "torchrun", "accelerate launch", "srun")}
     if parsed.form == "shell":
         seen -= {"config", "output_dir"}
-    marks = {canonical(m) for m in (*candidate.marks, *(candidate.file_marks if parsed.form != "shell" else ()))}
+    marks = {canonical(m) for m in candidate.marks}
+    if parsed.form != "shell":
+        lesser = {canonical(m) for m in candidate.file_marks}
+        score += _FILE_MARK * len(seen & lesser)
+        seen -= lesser
     score += _MARK * len(seen & marks) + _MARK * len({m for m in marks if m.endswith(".") and any(s.startswith(m) for s in seen)})
     keys = [k for k in seen - marks if k in candidate.index]
     return score + _KEY * len(keys) if score or len(keys) >= 4 else 0
