@@ -11,6 +11,7 @@ from advisor.arithmetic.sharding import weight_ranks
 from advisor.arithmetic.weights import resident
 from advisor.ledger import Holding
 
+FILE_BYTES = 5 * 10**9  # max_shard_size of transformers' save_pretrained before version 5
 SOURCE = "transformers modeling_utils.from_pretrained, accelerate prepare, torch FSDP sync_module_states"
 
 
@@ -41,8 +42,10 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     if ranks > 1 and how != "meta":
         processes = min(ctx.job.hardware.gpus_per_node or 1, ctx.run.world)
         copies = processes if how == "every-rank" else 1
+        # ZeRO-3 fills partitioned parameters file by file (transformers integrations/deepspeed.py _load_state_dict_into_zero3_model)
+        one = min(whole, FILE_BYTES) if ctx.strategy == "zero3" and not moved else whole
         yield Holding(
-            "weights", "whole model in host memory while loading", whole * copies, now, "elements x bytes_each x processes",
+            "weights", "checkpoint in host memory while loading", one * copies, now, "elements x bytes_each x processes",
             {**values, "processes": copies}, "every process of a node reads the checkpoint unless only rank 0 does", device="host",
             copy_of="trained weights", need="avoidable" if copies > 1 else "needed",
         )  # fmt: skip

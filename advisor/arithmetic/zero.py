@@ -40,12 +40,14 @@ def setting(ctx: Context, name: str, default: int, auto: float) -> int:
 def communication(ctx: Context) -> Iterator[Holding]:
     """Buckets of the reduction, and for stage 3 what is gathered."""
     c, each, hidden = ctx.counts, ctx.gradient, ctx.arch.hidden
-    bucket = min(setting(ctx, "bucket_elements", BUCKET, hidden * hidden), c.learned)
+    bucket = setting(ctx, "bucket_elements", BUCKET, hidden * hidden) if c.learned else 0  # allocated in full, whatever there is to reduce
     if bucket and ctx.shard > 1:
         copies = 2 if ctx.framework in AUTO and ctx.strategy != "zero3" else 1  # those configurations switch overlap_comm on
+        # stage 3 allocates it once, the others at the start of each backward pass
+        alive = ctx.trains if ctx.strategy == "zero3" else ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD})
         source = "stage3.py __ipg_bucket_flat_buffer" if ctx.strategy == "zero3" else "stage_1_and_2.py ipg_buffer: a second one with overlap_comm"
         yield Holding(
-            "communication", "reduce bucket", copies * bucket * each, ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD}), "buckets x bucket_elements x bytes_each",
+            "communication", "reduce bucket", copies * bucket * each, alive, "buckets x bucket_elements x bytes_each",
             {"buckets": copies, "bucket_elements": bucket, "bytes_each": each}, f"deepspeed {source}", layout="bucket",
         )  # fmt: skip
     if ctx.strategy == "zero3":
