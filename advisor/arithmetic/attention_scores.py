@@ -10,6 +10,11 @@ from advisor.arithmetic.blocks.setting import Kernel
 from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
 
+REPEATED_BY_FLASH = {  # families whose flash attention repeats keys and values to all heads, and the transformers version that ends it
+    "mistral": (4, 48), "mixtral": (4, 48), "phi3": (4, 48), "qwen2": (4, 48), "starcoder2": (4, 48), "zamba": (4, 48),
+    "qwen2_vl": (4, 53), "qwen2_5_vl": (4, 53), "idefics2": (4, 53), "qwen2_moe": (5,), "jamba": (5,), "phimoe": (5,),
+}  # fmt: skip
+NATIVE_GROUPS_SINCE = (4, 54)  # transformers' sdpa_attention_forward passes enable_gqa instead of repeating
 FLASH_HEAD = 256  # largest head size of flash attention (flash_api.cpp; sdp_utils.cpp check_head_dim_size_flash)
 
 
@@ -38,6 +43,16 @@ def kernel_of(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     if asked == "xformers":
         return "efficient", False
     return sdpa(ctx, block)
+
+
+def expands(ctx: Context) -> bool:
+    """Whether Hugging Face's code repeats keys and values to all heads before the kernel, by family and version."""
+    if ctx.source != "huggingface":
+        return False
+    if ctx.attention in ("flash-2", "flash-3"):
+        end = REPEATED_BY_FLASH.get(ctx.arch.model_type)
+        return end is not None and not ctx.at_least("transformers", *end)
+    return ctx.attention == "sdpa" and not ctx.at_least("transformers", *NATIVE_GROUPS_SINCE)
 
 
 def sdpa(ctx: Context, block: Block) -> tuple[Kernel, bool]:

@@ -56,7 +56,7 @@ def of(ctx: Context, form: str) -> Loss:
     """The cost of a loss on whole logits for this run's code and version."""
     logits = width(ctx)
     if form == "vocab-parallel" or (ctx.is_megatron and form in ("fused", "full", "full-fp32")):
-        return megatron(logits)
+        return megatron(logits, form)
     if ctx.source == "torchtitan" and compiled_loss(ctx):
         why = "bf16 logits; backward: logits + their gradient, the fp32 values never leave the kernel"
         return Loss(logits, 2 * logits, float(logits), why, "torchtitan components/loss.py, torch.compile(loss_fn)")
@@ -72,19 +72,16 @@ def compiled_loss(ctx: Context) -> bool:
     return ctx.compiled and (ctx.at_least("torchtitan", 0, 1, unknown=False) or ctx.at_least("torch", 2, 8, unknown=False))
 
 
-def megatron(logits: int) -> Loss:
+def megatron(logits: int, form: str) -> Loss:
     """Vocabulary-parallel cross entropy (Megatron-LM core/tensor_parallel/cross_entropy.py, core/fusions/fused_cross_entropy.py).
 
     The logits are upcast; their exponentials are written over that copy and stay as the softmax; the gradient is written over it too and
-    then cast to the logits' dtype. Known error: older fused versions let the compiler make one more fp32 buffer for a moment (+4).
+    then cast to the logits' dtype. Fused: the compiler makes the exponentials in a fresh fp32 buffer before it copies them back (a comment
+    in the newest version says so and avoids it; no release with that change is known here).
     """
-    return Loss(
-        logits + 4,
-        4 + logits,
-        float(logits),
-        "logits + fp32 copy, then exponentials in place; backward: in place + its cast",
-        "Megatron-LM core/tensor_parallel/cross_entropy.py",
-    )
+    fresh = 4 if form == "fused" else 0
+    why = "logits + fp32 copy (+ fresh fp32 buffer when compiled); backward: in place + its cast"
+    return Loss(logits + 4 + fresh, 4 + logits, float(logits), why, "Megatron-LM core/tensor_parallel/cross_entropy.py")
 
 
 def _whole(ctx: Context, loss: Loss) -> Iterator[Holding]:

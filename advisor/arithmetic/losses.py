@@ -52,8 +52,8 @@ def materialised(form: str, logits: int, version: tuple[int, ...] | None, own_lo
     if form == "full":
         soft = 4 if autocast else logits
         return Loss(
-            logits + soft,
-            logits + 2 * soft,
+            logits + soft + (soft if soft > logits else 0),
+            3 * soft,
             float(logits),
             "logits + log-softmax; backward: log-softmax + its two gradients",
             "torch.nn.functional.cross_entropy",

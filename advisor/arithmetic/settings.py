@@ -7,7 +7,7 @@ from typing import Literal
 
 from advisor.architecture import Block
 from advisor.arithmetic import traits
-from advisor.arithmetic.attention_scores import kernel_of
+from advisor.arithmetic.attention_scores import expands, kernel_of
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.dtypes import bytes_of
@@ -44,7 +44,7 @@ def of(ctx: Context, block: Block) -> Setting:
         keeps_input=keeps_input(ctx),
         adapted=targets(block, method.targets) if adapted else frozenset(), rank=method.rank or 8, adapter=ctx.adapter,
         dropout=method.dropout or 0.0, dora=ctx.method == "dora",
-        kernel=kernel, masked=masked, attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout,
+        kernel=kernel, masked=masked, expanded=expands(ctx), attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout,
         fused=ctx.kernels | COMPILED if ctx.compiled else ctx.kernels, source=ctx.source, activation=ctx.arch.activation,
         norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"),
         rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, wide_qk=family.wide_qk,

@@ -77,7 +77,7 @@ def kernel(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, k
         if s.autocast or q.element > 2:
             narrow = s.compute if s.autocast or s.kernel == "flash" else q.element
             q, k, v = (cast(tape, t, narrow, f"{n} for attention") for t, n in ((q, "query"), (k, "key"), (v, "value")))
-        if s.masked or s.kernel == "efficient":
+        if s.masked or s.expanded or s.kernel == "efficient":
             k, v = expand(tape, k, heads * d, "key"), expand(tape, v, heads * dv, "value")
             kv = heads
         return flash(tape, q, k, v, heads, kv, d, dv)

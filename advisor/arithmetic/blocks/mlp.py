@@ -34,7 +34,7 @@ def gated(tape: Tape, s: Setting, x: Value, names: list[str], width: float, *, c
         gate = linear(tape, s, x, names[0] if names else "gate_proj", width, copies=copies, experts=experts)
         up = linear(tape, s, x, names[1] if names else "up_proj", width, copies=copies, experts=experts)
     if "swiglu" in s.fused:
-        return tape.run("swiglu", (gate, up), width, gate.element, saves=(gate, up), shares=True, label="gated product")
+        return tape.run("swiglu", (gate, up), width, gate.element, saves=(gate, up), reuses=True, label="gated product")
     act = activate(tape, s, gate)
     return tape.run("gate product", (act, up), width, max(act.element, up.element), saves=(act, up), label="gated product")
 

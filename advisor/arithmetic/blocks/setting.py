@@ -27,7 +27,8 @@ class Setting:
     dropout: float = 0.0
     dora: bool = False
     kernel: Kernel = "flash"
-    masked: bool = False  # an attention mask is given: K and V are expanded to all heads
+    masked: bool = False  # an attention mask is given
+    expanded: bool = False  # keys and values are copied to all heads before the kernel
     attention_dropout: float = 0.0
     hidden_dropout: float = 0.0
     fused: frozenset[str] = frozenset()  # rmsnorm, swiglu, rope, layernorm, lora

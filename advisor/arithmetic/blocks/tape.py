@@ -68,6 +68,7 @@ class Operation:
     backward: Size  # temporaries while its backward runs, inputs' gradients apart
     weights: float  # elements of trained weights whose gradient is born here
     kind: str = ""  # "mm" or "attention": what selective checkpointing may keep
+    reuses: bool = False  # its backward writes the inputs' gradients over what it saved
     lasting: bool = False  # what it saves stays until its node is gone, not only until it has run
 
 
@@ -156,6 +157,7 @@ class Tape:
         backward: Size = NOTHING,
         weights: float = 0.0,
         pairs: bool = False,
+        reuses: bool = False,
         lasting: bool = False,
         kind: str = "",
         label: str | None = None,
@@ -176,7 +178,9 @@ class Tape:
             if saves_output:
                 kept.append(out)
         self.operations.append(
-            Operation(name, tuple(inputs), out, tuple(kept), (shares or view) and not joins, forward, backward if grad else NOTHING, weights, kind, lasting)
+            Operation(
+                name, tuple(inputs), out, tuple(kept), (shares or view) and not joins, forward, backward if grad else NOTHING, weights, kind, reuses, lasting
+            )
         )
         return out
 

@@ -136,10 +136,13 @@ def _backward(operations: list[Operation], output: Value, holders: dict[Value, i
             continue
         mine = grads.buffer[op.out]
         made: list[tuple[Value, int]] = []
+        if op.reuses:
+            steps.append(Step(op.name, saved, plus(grads.alive, op.backward), born + op.weights, frozenset(kept)))
         for v in op.inputs:
             if v.grad:
                 made.append((v, mine if op.shares else grads.make(v.moment)))
-        steps.append(Step(op.name, saved, plus(grads.alive, op.backward), born + op.weights, frozenset(kept)))
+        if not op.reuses:
+            steps.append(Step(op.name, saved, plus(grads.alive, op.backward), born + op.weights, frozenset(kept)))
         born += op.weights
         for v, buffer in made:
             grads.give(v, buffer)
