@@ -186,10 +186,9 @@ def test_a_flag_behind_the_script_is_not_the_launchers() -> None:
 
 
 def test_megatron_flags() -> None:
-    text = (
-        "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer --recompute-granularity selective \
+    text = "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --sequence-parallel --use-distributed-optimizer \
+ --recompute-granularity selective \
  --recompute-modules core_attn mlp --micro-batch-size 1 --seq-length 8192 --bf16"
-    )
     found = values(text, "cmd.sh")
     assert found["framework.name"] == "megatron-lm"
     assert (found["parallel.strategy"], found["parallel.tensor"], found["parallel.sequence"]) == ("megatron-distributed", 2, True)
@@ -217,7 +216,8 @@ def test_overrides_of_verl() -> None:
 def test_torchtune_builder_and_recipe() -> None:
     text = (
         "# tune run --nproc_per_node 4 lora_finetune_distributed --config llama3_1/8B_lora\n"
-        "model:\n  _component_: torchtune.models.llama3_1.qlora_llama3_1_8b\n  lora_attn_modules: [q_proj, v_proj, output_proj]\n  apply_lora_to_mlp: True\n  lora_rank: 8\n"
+        "model:\n  _component_: torchtune.models.llama3_1.qlora_llama3_1_8b\n"
+        "  lora_attn_modules: [q_proj, v_proj, output_proj]\n  apply_lora_to_mlp: True\n  lora_rank: 8\n"
         "tokenizer:\n  _component_: torchtune.models.llama3.llama3_tokenizer\n  max_seq_len: 2048\nbatch_size: 2\ndtype: bf16\n"
         "loss:\n  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss\n"
     )
