@@ -26,6 +26,7 @@ from advisor.run import Run
 NONE_OF_THESE = 1.0  # log-odds that the true cause is not in the vocabulary, or leaves no mark
 ALONE = 0.4  # how much a better explanation of the numbers counts when no text speaks for the fault: about ten faults could add such bytes
 UNEXPLAINED = -0.5  # a fit of the run as written below which a fault is looked for even where no text speaks for it
+OVERRULES = 2.5  # what a text shows this clearly is looked at even where the settings, as far as they were read, leave no room for it
 SHOWN_FROM = 0.02  # below this probability a cause that was looked for is called cleared
 MOST_TEXT = 20_000  # lines and frames beyond this many are not searched: the reader keeps the telling ones first
 
@@ -76,16 +77,16 @@ def judge(run: Run, evidence: Evidence) -> Judgement:
     written = _written(run, evidence)
     for rule in all_rules():
         says = tuple(_marks(rule, run, evidence, texts))
-        seen = any(s.speaks_for for s in says)
+        told = sum(s.weight for s in says if s.speaks_for)
+        seen = told > 0
         reason = rule.applies(run, evidence) if rule.applies else None
-        if reason is not None:
+        if reason is not None and told < OVERRULES:
             not_applicable.append((rule.id, reason))
             continue
         lacking = [path for path in rule.needs if _lacks(run, path)]
         if lacking and not seen:
             could_not_tell.append(CouldNotTell(rule.id, f"needs {', '.join(lacking)}"))
             continue
-        told = sum(s.weight for s in says if s.speaks_for)
         faulted = _faulted(rule, run, evidence) if told >= 1 or written.value < UNEXPLAINED else None
         says = (*says, *_numbers(faulted, run, evidence, rule, written, told))
         if not any(s.speaks_for for s in says):

@@ -72,7 +72,7 @@ def _matches(run: Run, evidence: Evidence) -> tuple[Match, ...]:
     if failure is None or requested is None or requested < SEGMENT_FROM or requested in counters.SEGMENTS:
         return ()
     tolerance = failure.tolerance("requested") + MIB // 64
-    found = [c for c in _candidates(run, shape) if abs(rounded(c.size_bytes) - requested) <= tolerance]
+    found = [c for c in _candidates(run, shape, evaluating=failure.phase == "eval") if abs(rounded(c.size_bytes) - requested) <= tolerance]
     found = [c for c in found if _possible(c.kind, evidence)] or found
     kinds = frozenset(c.kind for c in found)
     direct = [Match(c, kinds - {c.kind}) for c in sorted(found, key=lambda c: abs(rounded(c.size_bytes) - requested))]
@@ -112,13 +112,15 @@ def match(run: Run, evidence: Evidence, *kinds: str, alone: bool = False, dtype:
     return None
 
 
-def _candidates(run: Run, shape: Architecture | None) -> Iterator[Candidate]:
+def _candidates(run: Run, shape: Architecture | None, *, evaluating: bool = False) -> Iterator[Candidate]:
     p = run.job.parallel
     yield from _buckets(run)
     if shape is None:
         return
     yield from _weights(run, shape)
     batch, seq = run.job.batch.micro_batch, run.job.batch.seq_len
+    if evaluating and run.job.eval is not None and run.job.eval.micro_batch is not None:
+        batch = run.job.eval.micro_batch
     if batch is None or seq is None:
         return
     tensor, context = p.tensor or 1, p.context or 1

@@ -66,6 +66,8 @@ def of(evidence: Evidence, figure: Callable[[Sample], int | None]) -> tuple[Seri
             groups.setdefault((_FIGURES_IN_LABEL.sub("#", sample.label), sample.rank), []).append(
                 (sample.step if sample.step is not None else number, value, sample.where)
             )
+    if not groups and figure is _allocated_of:
+        groups = _printed(evidence)
     out = []
     for (label, _), points in groups.items():
         if len(points) >= LEAST_POINTS:
@@ -75,7 +77,22 @@ def of(evidence: Evidence, figure: Callable[[Sample], int | None]) -> tuple[Seri
 
 def allocated(evidence: Evidence) -> tuple[Series, ...]:
     """Series of allocated bytes (not of peaks)."""
-    return of(evidence, lambda s: s.allocated_bytes)
+    return of(evidence, _allocated_of)
+
+
+def _allocated_of(sample: Sample) -> int | None:
+    return sample.allocated_bytes
+
+
+def _printed(evidence: Evidence) -> dict[tuple[str, int | None], list[tuple[int, int, str]]]:
+    """Lines of one template that print a step and one memory figure, where no reader took them for samples."""
+    groups: dict[tuple[str, int | None], list[tuple[int, int, str]]] = {}
+    for line in evidence.lines:
+        figures, step = _FIGURE.findall(line.text), _STEP.search(line.text)
+        if len(figures) == 1 and step is not None and "mem" in line.text.lower():
+            size = round(float(figures[0][0]) * _UNITS[figures[0][1].lower()])
+            groups.setdefault((_FIGURES_IN_LABEL.sub("#", line.text), line.rank), []).append((int(step.group(1)), size, line.where))
+    return groups
 
 
 def reserved(evidence: Evidence) -> tuple[Series, ...]:

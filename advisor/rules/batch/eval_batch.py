@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import TRAINING, in_phase
@@ -18,6 +19,10 @@ def _larger(run: Run, _evidence: Evidence) -> str | None:
     if train is None or settings is None or settings.micro_batch is None or settings.micro_batch <= train:
         return None
     return f"{settings.micro_batch} sequences in evaluation, {train} in training"
+
+
+def _request(run: Run, evidence: Evidence) -> str | None:
+    return fingerprint.match(run, evidence, "logits", "mlp", "hidden", "attention") if in_phase(evidence, "eval") else None
 
 
 def _evaluating(_run: Run, evidence: Evidence) -> str | None:
@@ -40,6 +45,7 @@ RULE = Rule(
             "TrainingArguments.per_device_eval_batch_size is 8 by default, whatever the training batch is",
             when=_larger,
         ),
+        Mark("eval-batch-request", 1.5, "one evaluation batch", "the evaluation batch x seq_len x vocab, or x hidden", when=_request),
         Mark("eval-batch-evaluating", 0.7, "in evaluation", "the failing phase", when=_evaluating),
         Mark(
             "eval-batch-frame",

@@ -48,7 +48,7 @@ RULE = Rule(
             3.5,
             "the vision tower is running",
             "transformers modeling_*vl*.py VisionTransformer.forward, get_image_features; siglip, clip towers",
-            pattern=r"self\.visual\(|get_(image|video)_features|vision_tower\(|VisionTransformer|image_embeds|patch_embed|pixel_values|vision_model\(|"
+            pattern=r"self\.visual\(|get_(image|video)_features|vision_tower\(|[Vv]ision(_)?\w*(Attention|Block|Transformer|Mlp|MLP|tower)|image_embeds|patch_embed|pixel_values|vision_model\(|"
             r"modeling_(siglip|clip)\w*\.py:forward",
             when=lambda _, e: None if in_phase(e, "load", "resume", "save") else "",
             on="frame",

@@ -14,11 +14,23 @@ from advisor.units import MIB, show
 
 _EVALUATION = re.compile(r"eval|predict|valid", re.IGNORECASE)
 _PROGRESS = re.compile(r"(\d{1,8})/(\d{1,8})\b")  # tqdm
+_MODEL = re.compile(r"modeling_\w+\.py|nn/modules/|nn/functional\.py|loss_utils\.py|peft/tuners|:prediction_step|:compute_loss")
 BATCHES = 3  # from this many batches on, a whole multiple of one batch's logits is an accumulation
+
+
+def _inside_model(_run: Run, evidence: Evidence) -> str | None:
+    """One batch's own forward pass fails: nothing is being collected."""
+    failure = evidence.failure
+    inner = failure.frames[-1] if failure is not None and failure.frames else None
+    if inner is None or not in_phase(evidence, "eval"):
+        return None
+    return "the failing frame is in the model's own forward pass" if _MODEL.search(f"{inner.file}:{inner.function}") else None
 
 
 def _multiple(run: Run, evidence: Evidence) -> str | None:
     """Concatenation asks for all batches so far in one tensor."""
+    if _inside_model(run, evidence):
+        return None
     shape, requested = run.architecture, counters.of(evidence).requested
     batch = (run.job.eval.micro_batch if run.job.eval else None) or run.job.batch.micro_batch
     length = run.job.batch.seq_len
@@ -71,6 +83,7 @@ RULE = Rule(
         ),
         Mark("eval-accumulation-phase", 2.0, "in evaluation", "the failing phase", when=_evaluating),
         Mark("eval-accumulation-keeps", 1.0, "keeps logits", "TrainingArguments eval_accumulation_steps None, prediction_loss_only False", when=_keeps),
+        Mark("eval-accumulation-model", -2.0, "inside the model", "Trainer.prediction_step runs the model before anything is collected", when=_inside_model),
         Mark("eval-accumulation-passed", 2.0, "batches went through", "a batch that is too large fails as the first one", when=_batches_passed),
         Mark("eval-accumulation-multiple", 2.5, "whole batches", "torch.cat of n batches asks for n times one batch", when=_multiple),
         Mark(

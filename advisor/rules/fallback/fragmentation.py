@@ -41,6 +41,13 @@ def _reserved_climbs(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+def _pools(_run: Run, evidence: Evidence) -> str | None:
+    failure = evidence.failure
+    held = failure.private_pool_bytes if failure is not None else None
+    much = held is not None and failure is not None and failure.capacity_bytes is not None and held > 0.08 * failure.capacity_bytes
+    return f"private pools hold {show(held or 0)}: they come first" if much else None
+
+
 def _expandable(run: Run, _evidence: Evidence) -> str | None:
     allocator = run.job.framework.allocator or {}
     return "expandable segments are on" if allocator.get("expandable_segments") is True else None
@@ -68,6 +75,7 @@ RULE = Rule(
             "the same counter; the sentence about expandable segments is constant and says nothing",
             when=_little,
         ),
+        Mark("fragmentation-pools", -1.5, "private pools", "c10 CUDACachingAllocator prints them apart", when=_pools),
         Mark("fragmentation-climbs", 2.5, "reserved climbs", "max_memory_allocated flat while memory_reserved rises", when=_reserved_climbs),
         Mark("fragmentation-expandable", -2.0, "expandable segments", "c10 ExpandableSegment maps pages behind one address range", when=_expandable),
         Mark(

@@ -34,7 +34,7 @@ RULE = Rule(
     prior=-1.5,
     marks=(
         Mark("graph-pools-private", 3.0, "private pools", "c10 CUDACachingAllocator prints what private pools hold (graphs, MemPool)", when=_private),
-        Mark("graph-pools-large", 1.5, "large pools", "the same counter", when=_large),
+        Mark("graph-pools-large", 2.5, "large pools", "the same counter", when=_large),
         Mark(
             "graph-pools-recorded",
             3.5,

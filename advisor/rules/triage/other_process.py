@@ -46,6 +46,15 @@ def _before_start(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+def _driver(_run: Run, evidence: Evidence) -> str | None:
+    """The driver had nothing left before PyTorch's allocator held anything: no counters are printed then."""
+    failure = evidence.failure
+    if failure is None or failure.kind != "gpu-driver" or failure.allocated_bytes is not None:
+        return None
+    full = [d for d in evidence.devices if d.used_bytes and d.total_bytes and d.used_bytes > 0.8 * d.total_bytes]
+    return f"the driver itself had no memory left, and nvidia-smi shows {show(full[0].used_bytes or 0)} in use" if full else None
+
+
 def _explained_by_engine(run: Run, evidence: Evidence) -> str | None:
     return "a generation engine of the same job shares the card" if colocated(run) and _held(run, evidence) else None
 
@@ -74,6 +83,9 @@ RULE = Rule(
             "in use before the start",
             "nvidia-smi's used column counts every process, also those outside this container",
             when=_before_start,
+        ),
+        Mark(
+            "other-process-driver", 3.5, "nothing left at the start", "cudaErrorMemoryAllocation outside the caching allocator prints no counters", when=_driver
         ),
         Mark("other-process-engine", -3.0, "own engine", "a colocated engine is a process of the job", when=_explained_by_engine),
         Mark(
