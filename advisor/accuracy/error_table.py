@@ -1,7 +1,7 @@
 """Makes ``knowledge/errors.yaml``: measured over estimated by kind of run, from the public measurements.
 
 ``python -m advisor.accuracy.error_table`` writes the table and prints how often the ranges hold runs of a source that was left out. A kind
-counts where it has rows of at least two sources, or many of one; a source weighs the root of its number of rows.
+counts where it has rows of at least two sources, or many of one for a narrow kind; a source weighs the root of its number of rows.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def table(found: Sequence[Row]) -> dict[str, dict[str, Any]]:
             for kind in {k for r in chosen for k in r.kinds}:
                 members = [r for r in chosen if kind in r.kinds]
                 sources = {r.source for r in members}
-                if kind in out.get(total, {}) or len(members) < LEAST_ROWS or (len(sources) < 2 and len(members) < MANY_ROWS):
+                if kind in out.get(total, {}) or len(members) < LEAST_ROWS or (len(sources) < 2 and not ("version" in kind and len(members) >= MANY_ROWS)):
                     continue
                 low, high = _range(members)
                 out.setdefault(total, {})[kind] = {"low": round(low, 4), "high": round(high, 4), "rows": len(members), "sources": len(sources)}

@@ -11,7 +11,7 @@ from advisor.architecture import Architecture, Block
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.dtypes import bytes_of
 from advisor.arithmetic.parameters import Counts, count
-from advisor.arithmetic.stages import Stage, on_stage, stages
+from advisor.arithmetic.stages import Stage, on_card, on_stage, stages
 from advisor.deviation import Deviation
 from advisor.job import Job
 from advisor.run import Run
@@ -161,6 +161,8 @@ def read(run: Run, stage: Stage | None = None) -> Context:
     batch, precision, parallel, method = job.batch, job.precision, job.parallel, job.method
     micro, seq = _tokens(job)
     strategy = parallel.strategy or "none"
+    if strategy == "zero3" and job.model.source == "megatron":
+        strategy = "megatron-fsdp"  # Megatron's own way of dividing parameters, in the words of those who write it as ZeRO-3
     pipeline, tensor, context = parallel.pipeline or 1, parallel.tensor or 1, parallel.context or 1
     shard, replicate, expert = parallel.shard or 1, parallel.replicate or 1, parallel.expert or 1
     expert_tensor = parallel.expert_tensor or (tensor if strategy in MEGATRON else 1)
@@ -168,6 +170,8 @@ def read(run: Run, stage: Stage | None = None) -> Context:
     expert_shard = max(1, world // (expert * expert_tensor)) if strategy in MEGATRON else max(1, shard // expert)
     where = "only" if pipeline == 1 else stage or stages(job)[-1]
     blocks = on_stage(arch, job, where)
+    if parallel.device_map and pipeline == 1:
+        where, blocks = on_card(arch, parallel.device_map)
     has_embedding, has_head = where in ("only", "first"), where in ("only", "last")
     parks = job.framework.name in PARKS
 

@@ -59,3 +59,13 @@ def _slice(blocks: tuple[Block, ...], start: int, stop: int) -> tuple[tuple[Bloc
             out.append((block, overlap))
         position += block.count
     return tuple(out)
+
+
+def on_card(arch: Architecture, shares: tuple[float, ...]) -> tuple[Stage, tuple[tuple[Block, int], ...]]:
+    """The fullest card of a naive device map: its place in the model and its blocks. Cards run one after the other."""
+    whole = sum(shares) or 1.0
+    index = max(range(len(shares)), key=lambda i: shares[i])
+    start = round(arch.layers * sum(shares[:index]) / whole)
+    stop = round(arch.layers * sum(shares[: index + 1]) / whole)
+    place: Stage = "only" if len(shares) == 1 else "first" if index == 0 else "last" if index == len(shares) - 1 else "middle"
+    return place, _slice(arch.blocks, start, stop)

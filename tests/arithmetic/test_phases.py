@@ -49,3 +49,9 @@ def test_offloaded_state_is_host_memory() -> None:
     away = estimate(job(parallel={"strategy": "zero3", "shard": 2}, offload={"optimizer": "cpu", "parameters": "cpu"}))
     assert away.at("step") < here.at("step")
     assert away.host_peak() > here.by_part("step.update")["optimizer"]
+
+
+def test_a_device_map_is_counted_on_its_fullest_card() -> None:
+    one = estimate(job(batch={"micro_batch": 1, "seq_len": 128}))
+    two = estimate(job(batch={"micro_batch": 1, "seq_len": 128}, parallel={"device_map": [0.5, 0.5]}))
+    assert two.peak().bytes < 0.7 * one.peak().bytes
