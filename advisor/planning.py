@@ -25,6 +25,7 @@ STAGES: tuple[tuple[frozenset[str], int, bool], ...] = (
     (frozenset({"shard", "batch"}), 0, False),
     (EVERYTHING, 1, False),
     (EVERYTHING, 2, False),
+    (EVERYTHING, 3, False),
     (EVERYTHING, 0, True),
     (EVERYTHING, 1, True),
 )

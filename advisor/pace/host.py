@@ -45,19 +45,20 @@ def host_time(s: Sizes, job: Job, card: Card | None, e: Efficiency, pass_seconds
     launching = launches * e.launch_seconds * s.layers / s.pipeline
     bus = ((card.bus_bytes if card is not None else None) or PCIE_DEFAULT) * e.bus
     offload = job.offload
-    per_pass = per_step = 0.0
+    travel = per_step = 0.0  # all that travels over the bus in a pass shares it
     if offload.activations == "cpu":
         width = 2.0 * s.hidden if again.dense else 2.0 * s.hidden * OFFLOADED_EVERYTHING
-        travel = 2 * width * s.tokens * s.layers / s.pipeline / bus
-        per_pass += max(0.0, travel - shared().hidden * pass_seconds)
+        travel += 2 * width * s.tokens * s.layers / s.pipeline / bus
     ranks = max(1, min(job.hardware.gpus_per_node or 1, int(divided) if divided > 1 else job.hardware.gpus_per_node or 1))
     if offload.parameters in ("cpu", "nvme"):
         source = bus if offload.parameters == "cpu" else min(bus, NVME_BYTES / ranks)
-        travel = s.parameters / divided * WIDTH.get(job.precision.compute or "bf16", 2) * 2 / source
-        per_pass += max(0.0, travel - shared().hidden * pass_seconds)
+        travel += s.parameters / divided * WIDTH.get(job.precision.compute or "bf16", 2) * 2 / source
+    per_pass = max(0.0, travel - shared().hidden * pass_seconds)
+    owned = s.trained / divided
     if offload.optimizer in ("cpu", "nvme"):
-        owned = s.trained / divided
         per_step += owned * CPU_ADAM_BYTES / (HOST_MEMORY_BYTES / ranks) + owned * 4 / bus
         if offload.optimizer == "nvme":
             per_step += owned * 24 / (NVME_BYTES / ranks)
+    elif (job.optimizer.name or "").startswith("paged"):
+        per_step += owned * 2 * (2 if "8bit" in (job.optimizer.name or "") else 8) / bus  # where the card has no room, states come and go once a step
     return HostTime(launching, per_pass, per_step, per_pass > 0 or per_step > 0)

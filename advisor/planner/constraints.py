@@ -43,10 +43,10 @@ NEEDS_LIBRARY = frozenset({
 })  # fmt: skip
 
 # What is asked later than the rest of the tiers shard and batch: 1 waits for the host's link or the sequence's ring, 2 cuts matrices,
-# layers or experts up. "No tensor parallelism over PCIe before checkpointing."
+# layers or experts up, 3 is a last resort of its kind. "No tensor parallelism over PCIe before checkpointing."
 WEIGHT = {
-    "offload-optimizer": 1, "offload-parameters": 1, "offload-activations": 1, "paged-optimizer": 1, "tiled-mlp": 1, "context-parallel": 1,
-    "ulysses": 1, "hybrid-shard": 1, "separate-rollout": 1, "offload-nvme": 2, "tensor-parallel": 2, "sequence-parallel": 2,
+    "offload-optimizer": 1, "offload-parameters": 1, "offload-activations": 3, "paged-optimizer": 3, "tiled-mlp": 1, "context-parallel": 1,
+    "ulysses": 1, "hybrid-shard": 1, "separate-rollout": 1, "offload-nvme": 3, "tensor-parallel": 2, "sequence-parallel": 2,
     "pipeline-parallel": 2, "expert-parallel": 2, "fp8-training": 2,
 }  # fmt: skip
 DIVIDING = frozenset({"zero-1", "zero-2", "zero-3", "fsdp"})
@@ -64,6 +64,7 @@ GROUPS = (
     frozenset({"zero-1", "zero-2", "zero-3", "fsdp"}),
     frozenset({"gradient-checkpointing", "selective-checkpointing"}),
     frozenset({"fused-linear-loss", "chunked-loss"}),
+    frozenset({"fused-kernels", "chunked-loss"}),
     frozenset({"precompute-reference", "adapter-reference", "offload-reference"}),
     frozenset({"lora", "dora", "qlora", "galore"}),
     frozenset({"eight-bit-optimizer", "factored-optimizer", "momentum-only-optimizer", "galore", "offload-optimizer"}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.cards import Card, catalogue
+from advisor.cards import Card
 from advisor.planner.measuring import Bench, Candidate
 from advisor.run import Run
 
@@ -12,18 +12,6 @@ MOST_DOUBLINGS = 6
 def on_card(run: Run, card: Card) -> Run:
     """The run on another card, as many of them."""
     return run.but(hardware={"gpu": card.id, "cards": None})
-
-
-def larger_cards(run: Run, capacity: int | None) -> list[Card]:
-    """Server cards of the same maker with more memory, smallest first."""
-    now = run.card.usable()[0] if run.card is not None else (capacity or 0)
-    vendor = run.card.vendor.lower() if run.card is not None else "nvidia"
-    found = [c for c in catalogue().values() if c.vendor.lower() == vendor and c.usable()[0] > now]
-    found = [c for c in found if not c.consumer or (run.card is not None and run.card.consumer)]
-    distinct: dict[int, Card] = {}
-    for card in sorted(found, key=lambda c: (c.usable()[0], -(c.flops.get("bf16") or 0))):
-        distinct.setdefault(round(card.marketed_gb), card)
-    return list(distinct.values())
 
 
 def smallest_that_fits(bench: Bench, least: Candidate) -> Candidate | None:

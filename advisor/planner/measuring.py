@@ -36,9 +36,10 @@ class Candidate:
     exact: bool
 
     @cached_property
-    def high_bytes(self) -> int:
-        """What the device shows, high end: the range costs several estimates, so it is asked only of what may fit."""
-        return self.ledger.totals()["device_used"].high
+    def error_bytes(self) -> int:
+        """From the expected to the high end of ``max_allocated``: the range costs several estimates, so it is asked only of what may fit."""
+        allocated = self.ledger.totals()["max_allocated"]
+        return allocated.high - allocated.expected
 
     @property
     def ids(self) -> frozenset[str]:
@@ -80,7 +81,7 @@ class Bench:
         most = round(MOST_MARGIN * c.capacity_bytes)
         if tightly or self.margin_bytes is not None or c.used_bytes + most <= c.capacity_bytes:
             return True
-        return c.used_bytes + min(most, c.high_bytes - c.shown_bytes) <= c.capacity_bytes
+        return c.used_bytes + min(most, c.error_bytes) <= c.capacity_bytes
 
     def measure(self, changes: Sequence[Change]) -> Candidate | None:
         """The candidate of a set of changes, applied in tier order; ``None`` where one of them is not applicable then."""

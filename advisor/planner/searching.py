@@ -12,10 +12,9 @@ from advisor.planner.constraints import DIVIDING, REPEATABLE, RISK, WEIGHT, comp
 from advisor.planner.measuring import Bench, Candidate, Change, Changes, ordered
 from advisor.techniques import TIERLESS, all_techniques
 
-MATTERS = 0.004  # share of the capacity below which a free change is not worth a step of the plan
+MATTERS = 0.004  # share of the capacity below which a change is not worth a step of the plan
 SAME_TIME = 0.03  # differences below this are less than the estimate of time can tell
 WIDTH = 12
-WORTH = 0.03  # share of what is missing that a change must save to take part
 FIRST_BEAM = 6
 BEAM = 4
 DEPTH = 6
@@ -23,7 +22,7 @@ BUDGET = 110  # estimates of one search, about 1 ms each
 ASKED = 6
 SHRUNK = 3
 GOOD_ENOUGH = 1.03  # of the time of a token: no need to look for a larger set that is faster
-ENOUGH_DEPTH = 2  # pairs are always looked at; beyond, the first depth that fits is taken
+BEARABLE = 1.6  # pairs are always looked at; triples where the best pair costs more than this; beyond, the first depth that fits is taken
 
 
 def cost(c: Candidate, start: Candidate) -> tuple[int, float, int, int]:
@@ -110,7 +109,8 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
         grown = [c for parent in level for s in singles if bench.spent < limit and (c := extended(parent, s)) is not None and (depth == 1 or lowers(c, parent))]
         found.extend(_proven(bench, grown, start, tightly=tightly))
         cheapest = min((cost(c, start)[1] for c in found), default=None)
-        if not grown or bench.spent >= limit or (cheapest is not None and (cheapest <= GOOD_ENOUGH or depth >= ENOUGH_DEPTH)):
+        enough = cheapest is not None and (cheapest <= GOOD_ENOUGH or (depth >= 2 and cheapest <= BEARABLE) or depth >= 3)
+        if not grown or bench.spent >= limit or enough:
             break
         level = _beam([c for c in grown if c not in found], BEAM if depth > 1 else FIRST_BEAM)
     best = sorted(found, key=lambda c: cost(c, start))[:SHRUNK] or [everything]
@@ -120,7 +120,7 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
 
 def _by_saving(bench: Bench, base: Candidate, singles: list[Change]) -> list[Change]:
     """The changes that save most by themselves, at most :data:`WIDTH`; those that divide are kept, because they pay with others."""
-    least = WORTH * (base.used_bytes - (base.capacity_bytes or base.used_bytes))
+    least = MATTERS * (base.capacity_bytes or base.used_bytes)
     alone = {
         change: c.used_bytes
         for change in singles
@@ -133,7 +133,7 @@ def _by_saving(bench: Bench, base: Candidate, singles: list[Change]) -> list[Cha
 def _descend(bench: Bench, base: Candidate, singles: list[Change]) -> Candidate:
     """Everything together, one after the other while it still saves: about the least that these changes can reach."""
     c = base
-    for name, times in sorted(singles, key=lambda change: -change[1]):
+    for name, times in singles:
         names = c.ids | {name}
         if name in c.ids or not compatible(names) or (bench.constraints.most_changes is not None and len(names) > bench.constraints.most_changes):
             continue

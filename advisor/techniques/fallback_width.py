@@ -65,7 +65,7 @@ def keep_wrapper_narrow(run: Run) -> Run | NotApplicable:
     if not trains_adapters(run):
         return freed or NotApplicable("nothing but trained weights is widened, and those need their fp32 copy")
     changes: dict[str, Any] = {}
-    if job.method.adapter_dtype == "fp32":
+    if freed is not None and job.method.adapter_dtype == "fp32":
         changes["method"] = {"adapter_dtype": _sixteen(run)}
     if job.precision.weights == "fp32" and job.precision.mixed == "fsdp":
         changes["precision"] = {"weights": _sixteen(run)}

@@ -22,14 +22,18 @@ def more_gpus(run: Run) -> Run | NotApplicable:
     return run.but(parallel={"shard": (p.shard or 1) * 2}, hardware=grown, **({"batch": batch} if batch else {}))
 
 
-def larger_than(card: Card | None, capacity_bytes: int | None) -> Card | None:
+def _lacks(card: Card, compute: str | None) -> bool:
+    return compute is not None and compute in ("bf16", "fp8") and card.supports.get(compute) is False
+
+
+def larger_than(card: Card | None, capacity_bytes: int | None, compute: str | None = None) -> Card | None:
     """The smallest catalogue card of the same vendor with clearly more memory (5 %), no consumer card for a server's."""
     now = card.usable()[0] if card is not None else capacity_bytes
     if now is None:
         return None
     vendor = card.vendor if card is not None else "nvidia"
     found = [c for c in catalogue().values() if c.vendor.lower() == vendor.lower() and c.usable()[0] > now * 1.05]
-    found = [c for c in found if not c.consumer or (card is not None and card.consumer)]
+    found = [c for c in found if (not c.consumer or (card is not None and card.consumer)) and not _lacks(c, compute)]
     return min(found, key=lambda c: (c.usable()[0], -(c.flops.get("bf16") or 0)), default=None)
 
 
@@ -39,7 +43,7 @@ def larger_gpu(run: Run) -> Run | NotApplicable:
     if run.job.hardware.gpu is None:
         return NotApplicable("the card is not known")
     usable = run.usable
-    card = larger_than(run.card, usable[0] if usable else None)
+    card = larger_than(run.card, usable[0] if usable else None, run.job.precision.compute)
     if card is None:
         return NotApplicable("the catalogue has no larger card of this maker")
     return run.but(hardware={"gpu": card.id})

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.run import Run
-from advisor.techniques.conditions import ACCELERATE, DEEPSPEED, FSDP, FSDP_NATIVE, MEGATRON, ZERO, first, framework_lacks
+from advisor.techniques.conditions import ACCELERATE, DEEPSPEED, FSDP, FSDP_NATIVE, ZERO, first, framework_lacks
 from advisor.techniques.curing import cured, ineffective
 from advisor.techniques.technique import NotApplicable, technique
 
-ACTIVATIONS = frozenset({"trl", "axolotl", "torchtune", "unsloth", "verl", "ms-swift", "custom", "hf-trainer"}) | MEGATRON
 ON_HOST = frozenset({"adamw", "cpu-adam"})  # optimizers that the engines have a host version of (DeepSpeedCPUAdam, torch AdamW on CPU tensors)
 
 
@@ -93,14 +92,3 @@ def offload_nvme(run: Run) -> Run | NotApplicable:
             "optimizer state is on NVMe already" if job.offload.optimizer == "nvme" else "move the state to the host first; a disk is the next step after it"
         )
     return run.but(offload={"optimizer": "nvme", **({"parameters": "nvme"} if job.offload.parameters == "cpu" else {})})
-
-
-@technique("offload-activations", tier="batch")
-def offload_activations(run: Run) -> Run | NotApplicable:
-    """Copy what the backward pass needs to pinned host memory after the forward pass and back before it is used."""
-    job, freed = run.job, cured(run, also=ineffective("offload.activations"))
-    if job.offload.activations == "cpu":
-        return freed or NotApplicable("activations are offloaded already")
-    if reason := framework_lacks(run, ACTIVATIONS, "offloading activations"):
-        return NotApplicable(reason)
-    return run.but(offload={"activations": "cpu"})

@@ -50,6 +50,8 @@ def paged_optimizer(run: Run) -> Run | NotApplicable:
     if target is None:
         return NotApplicable(f"the optimizer {name or 'is not known and'} has no paged form")
     reason = first(not_nvidia(run, "bitsandbytes' paged optimizer"), _engine_steps(run), _own_states(run))
+    if reason is None and run.job.parallel.strategy in ZERO:
+        reason = "DeepSpeed moves optimizer state itself: offload-optimizer"
     return NotApplicable(reason) if reason else run.but(optimizer={"name": target})
 
 

@@ -11,6 +11,8 @@ from advisor.techniques.losses import whole_vocabulary
 from advisor.techniques.technique import NotApplicable, technique
 
 SELECTIVE = MEGATRON | {"torchtitan", "torchtune", "custom"}
+ACTIVATIONS = frozenset({"trl", "axolotl", "torchtune", "unsloth", "verl", "ms-swift", "custom", "hf-trainer"}) | MEGATRON
+CHECKPOINTS_ONLY = frozenset({"torchtune", "unsloth", "axolotl"})  # torchtune: activation offloading needs activation checkpointing
 TILED = frozenset({"deepspeed", "arctic", "axolotl", "verl", "hf-trainer", "trl", "accelerate", "ms-swift", "custom"})
 
 
@@ -79,3 +81,18 @@ def tiled_mlp(run: Run) -> Run | NotApplicable:
     if run.architecture is not None and seq_len is not None and seq_len < 2 * run.architecture.hidden:
         return NotApplicable(f"tiles are as long as the model is wide ({run.architecture.hidden:,}); a sequence of {seq_len:,} makes no two of them")
     return run.but(offload={"tiled_mlp": True})
+
+
+@technique("offload-activations", tier="batch")
+def offload_activations(run: Run) -> Run | NotApplicable:
+    """Copy what the backward pass needs to pinned host memory after the forward pass and back before it is used."""
+    job, freed = run.job, cured(run, also=ineffective("offload.activations"))
+    if job.offload.activations == "cpu":
+        return freed or NotApplicable("activations are offloaded already")
+    if reason := framework_lacks(run, ACTIVATIONS, "offloading activations"):
+        return NotApplicable(reason)
+    if job.framework.name in CHECKPOINTS_ONLY and job.activations.checkpointing != "full":
+        return NotApplicable(f"{job.framework.name} offloads what checkpointing keeps: turn checkpointing on first")
+    if job.framework.name in MEGATRON and job.activations.checkpointing == "full":
+        return NotApplicable("Megatron's CPU offloading of activations and its recomputation exclude each other")
+    return run.but(offload={"activations": "cpu"})
