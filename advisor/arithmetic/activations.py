@@ -11,13 +11,18 @@ from advisor.arithmetic.blocks.block import settled
 from advisor.arithmetic.blocks.tape import Counted, Size, Step
 from advisor.arithmetic.checkpointing import checkpoints, kept_at_rest, offloaded, recomputed_layers, reentrant
 from advisor.arithmetic.context import Context
+from advisor.arithmetic.parameters import ADAPTED
 from advisor.ledger import Holding
 
 UNTIL_LOSS = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD})
 LAST = frozenset({at.BACKWARD_LAST})
-FIRST = frozenset({at.BACKWARD_FIRST})
+RUNNING = frozenset({at.BACKWARD_LAST, at.BACKWARD_FIRST})  # one block runs backward
+BEFORE_LOSS = frozenset({at.FORWARD, at.LOSS_FORWARD})
 FORWARD_ONLY = frozenset({at.FORWARD})
 FORMULA = "layers x (tokens x bytes a token + tokens x keys x bytes a pair + fixed bytes)"
+PLAIN = "layers x tokens x bytes a token"
+DTYPES: dict[int | None, str] = {1: "int8", 2: "bf16", 4: "fp32"}
+LASTING = "bitsandbytes < 0.43.2 MatMul4Bit keeps its input; litgpt's loop names the old loss"
 SOURCE = "autograd's saved tensors of the modelling code, operation by operation (arithmetic/blocks)"
 REENTRANT = "torch.utils.checkpoint.CheckpointFunction.backward holds the outputs it recomputed"
 UNSHARDED = frozenset({"none", "ddp"})
@@ -27,103 +32,109 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     """Saved activations, checkpoints, and the temporaries of the block that runs, for the text blocks of this rank."""
     if not ctx.blocks:
         return
+    put = _Put(ctx)
     counted = [(settled(block, ctx.arch.hidden, settings.of(ctx, block)), layers) for block, layers in ctx.blocks]
-    last = max((c for c, _ in counted), key=lambda c: _heaviest(ctx, c))
+    last, step = put.heaviest(counted)
+    inside = ctx.checkpointing == "full"
     others = 0
     for c, layers in counted:
         recomputed = recomputed_layers(ctx, layers)
         if recomputed:
             yield from checkpoints(ctx, c, recomputed)
         whole = layers - recomputed
-        if not whole:
-            continue
-        kept, _ = kept_at_rest(ctx, c)
-        away, kept = offloaded(ctx, kept)
-        for s in away:
-            yield replace(_holding(ctx, f"{s.name} (offloaded)", s.size, whole, UNTIL_LOSS | LAST, s.element), device="host")
-        for s in kept:
-            yield _holding(ctx, s.name, s.size, whole, UNTIL_LOSS, s.element)
-        each = sum(_bytes(ctx, s.size) for s in kept)
-        others += each * (whole - 1 if c is last and not recomputed else whole)
-        if c.lasting[0] and ctx.source == "litgpt":
-            yield _lasting(ctx, c, layers)
+        if whole:
+            kept, _ = kept_at_rest(ctx, c)
+            away, kept = offloaded(ctx, kept)
+            for s in away:
+                yield replace(put.holding(s.name, s.size, whole, UNTIL_LOSS | LAST, s.element), device="host")
+            each = 0
+            for s in kept:
+                held = put.holding(s.name, s.size, whole, UNTIL_LOSS, s.element)
+                each += held.bytes // whole
+                yield held
+            others += each * (whole - 1 if c is last and not recomputed else whole)
+            if c.lasting[0] and ctx.source == "litgpt":
+                yield put.holding("inputs of 4-bit layers from the step before", c.lasting, layers, BEFORE_LOSS, None, LASTING)
     if others:
         yield Holding("activations", "kept by the other blocks", others, LAST, "bytes of all blocks but the running one", {"bytes": others}, SOURCE)
-    inside = ctx.checkpointing == "full"
-    yield from _running(ctx, last, LAST, with_input=not inside)
-    yield from _running(ctx, last, FIRST, with_input=not inside)
+    yield from _running(put, last, step, with_input=not inside)
     if inside and reentrant(ctx):
-        out = _bytes(ctx, last.output)
-        values = {"bytes": out}
-        yield Holding("activations", "recomputed output of the running block", out, LAST | FIRST, "bytes of the output", values, REENTRANT)
-    if inside:
-        yield from _forward(ctx, max((c for c, _ in counted), key=lambda c: _bytes(ctx, c.total)), kept=False)
-    else:
-        yield from _forward(ctx, last, kept=True)
+        yield put.holding("recomputed output of the running block", last.output, 1, RUNNING, None, REENTRANT)
+    first = max((c for c, _ in counted), key=lambda c: put.bytes(c.total)) if inside and len(counted) > 1 else last
+    yield from _forward(put, first, kept=not inside)
 
 
-def _lasting(ctx: Context, c: Counted, layers: int) -> Holding:
-    each = _bytes(ctx, c.lasting)
-    return Holding(
-        "activations", "inputs of 4-bit layers from the step before", layers * each, frozenset({at.FORWARD, at.LOSS_FORWARD}), "layers x bytes a block",
-        {"layers": layers, "bytes a block": each}, "bitsandbytes < 0.43.2 MatMul4Bit keeps its input; litgpt's loop names the old loss",
-    )  # fmt: skip
+class _Put:
+    """The numbers of a run that turn a size per token into a holding."""
+
+    __slots__ = ("born", "fresh", "keys", "pairs", "tokens")
+
+    def __init__(self, ctx: Context) -> None:
+        self.tokens, self.keys = ctx.tokens, ctx.seq_len
+        self.pairs = ctx.tokens * ctx.seq_len
+        here = ctx.strategy in UNSHARDED and not ctx.is_megatron
+        each = ctx.adapter if ctx.method in ADAPTED else ctx.gradient
+        stays = here and not ctx.gradients_kept and not ctx.job.optimizer.in_backward
+        self.born = each if stays else 0  # bytes of a weight-gradient element that stays once born in the running block
+        self.fresh = each if here and not stays else 0  # bytes of one that is added to a buffer and goes
+
+    def bytes(self, size: Size) -> int:
+        """Bytes of a size in this run."""
+        return round(size[0] * self.tokens + size[1] * self.pairs + size[2] + size[3])
+
+    def holding(self, name: str, size: Size, layers: int, moments: frozenset[str], element: int | None, source: str = SOURCE) -> Holding:
+        """A holding of so many layers."""
+        each = round(size[0] * self.tokens + size[1] * self.pairs + size[2] + size[3])
+        part = "activations"
+        if size[1]:
+            part = "attention"
+            values = {"layers": layers, "tokens": self.tokens, "bytes a token": size[0], "keys": self.keys, "bytes a pair": size[1]}
+        elif size[2] or size[3]:
+            part = "activations" if size[0] or size[2] else "dequantised"
+            values = {"layers": layers, "tokens": self.tokens, "bytes a token": size[0], "fixed bytes": size[2] + size[3]}
+        else:
+            values = {"layers": layers, "tokens": self.tokens, "bytes a token": size[0]}
+            return Holding("activations", name, layers * each, moments, PLAIN, values, source, DTYPES.get(element))
+        return Holding(part, name, layers * each, moments, FORMULA, values, source, DTYPES.get(element))
+
+    def heaviest(self, counted: list[tuple[Counted, int]]) -> tuple[Counted, Step]:
+        """The kind of block whose backward pass needs most, and the step at which it does."""
+        tokens, pairs, born, fresh = self.tokens, self.pairs, self.born, self.fresh
+        best, found = -1.0, (counted[0][0], counted[0][0].backward[0])
+        for c, _ in counted:
+            for s in c.backward:
+                a, b = s.saved, s.live
+                size = (a[0] + b[0]) * tokens + (a[1] + b[1]) * pairs + a[2] + b[2] + a[3] + b[3] + s.born * born + s.fresh * fresh
+                if size > best:
+                    best, found = size, (c, s)
+        return found
 
 
-def _bytes(ctx: Context, size: Size) -> int:
-    return round(size[0] * ctx.tokens + size[1] * ctx.tokens * ctx.seq_len + size[2] + size[3])
-
-
-def _born(ctx: Context) -> int:
-    """Bytes of a weight-gradient element that stays once born in the running block; 0 where gradients are counted elsewhere."""
-    return ctx.gradient if ctx.strategy in UNSHARDED and not ctx.gradients_kept and not ctx.job.optimizer.in_backward else 0
-
-
-def _worst(ctx: Context, c: Counted) -> Step:
-    born = _born(ctx)
-    tokens, pairs = ctx.tokens, ctx.tokens * ctx.seq_len
-
-    def size(s: Step) -> float:
-        a, b = s.saved, s.live
-        return (a[0] + b[0]) * tokens + (a[1] + b[1]) * pairs + a[2] + b[2] + a[3] + b[3] + s.born * born
-
-    return max(c.backward, key=size)
-
-
-def _heaviest(ctx: Context, c: Counted) -> int:
-    step = _worst(ctx, c)
-    return _bytes(ctx, step.saved) + _bytes(ctx, step.live)
-
-
-def _holding(ctx: Context, name: str, size: Size, layers: int, moments: frozenset[str], element: int | None = None) -> Holding:
-    part = "attention" if size[1] else "dequantised" if size[3] and not size[0] else "activations"
-    values = {"layers": layers, "tokens": ctx.tokens, "bytes a token": size[0], "keys": ctx.seq_len, "bytes a pair": size[1], "fixed bytes": size[2] + size[3]}
-    dtype = {1: "int8", 2: "bf16", 4: "fp32"}.get(element or 0)
-    return Holding(part, name, layers * _bytes(ctx, size), moments, FORMULA, values, SOURCE, dtype=dtype)
-
-
-def _running(ctx: Context, c: Counted, moments: frozenset[str], *, with_input: bool) -> Iterator[Holding]:
-    step = _worst(ctx, c)
+def _running(put: _Put, c: Counted, step: Step, *, with_input: bool) -> Iterator[Holding]:
+    """The block in backward: what it still keeps, what lives for the moment, and the weight gradients it has made."""
     if with_input and c.entry_saved:
-        yield _holding(ctx, "input of the running block", c.input, 1, moments)
+        yield put.holding("input of the running block", c.input, 1, RUNNING, None)
     for i in step.kept:
         s = c.saved[i]
-        yield _holding(ctx, f"{s.name} (block in backward)", s.size, 1, moments, s.element)
+        yield put.holding(s.running, s.size, 1, RUNNING, s.element)
     live = step.live
-    if live[0] or live[1]:
-        yield _holding(ctx, f"gradients and temporaries of a block's backward, at {step.operation}", (live[0], live[1], live[2], 0.0), 1, moments)
+    if live[0] or live[1] or live[2]:
+        yield put.holding(step.label, (live[0], live[1], live[2], 0.0), 1, RUNNING, None)
     if live[3]:
-        yield _holding(ctx, "dequantised weight in backward", (0.0, 0.0, 0.0, live[3]), 1, moments)
-    born = _born(ctx)
-    if born and step.born:
-        values = {"elements": round(step.born), "bytes": born}
-        yield Holding("gradients", "weight gradients of the running block so far", round(step.born) * born, moments, "elements x bytes", values, SOURCE)
+        yield put.holding("dequantised weight in backward", (0.0, 0.0, 0.0, live[3]), 1, RUNNING, None)
+    if put.born and step.born:
+        values = {"elements": round(step.born), "bytes": put.born}
+        yield Holding("gradients", "weight gradients of the running block so far", round(step.born) * put.born, RUNNING, "elements x bytes", values, SOURCE)
+    if put.fresh and step.fresh:
+        values = {"elements": round(step.fresh), "bytes": put.fresh}
+        yield Holding("gradients", "a weight gradient before it is added", round(step.fresh) * put.fresh, RUNNING, "elements x bytes", values, SOURCE)
 
 
-def _forward(ctx: Context, c: Counted, *, kept: bool) -> Iterator[Holding]:
-    size = max(c.forward if kept else c.bare, key=lambda f: _bytes(ctx, f))
-    if _bytes(ctx, size) <= 0:
+def _forward(put: _Put, c: Counted, *, kept: bool) -> Iterator[Holding]:
+    """What a block's forward pass needs beside what stays of it."""
+    size = max(c.forward if kept else c.bare, key=put.bytes)
+    if put.bytes(size) <= 0:
         return
-    yield _holding(ctx, "temporaries of a block's forward", (size[0], size[1], size[2], 0.0), 1, FORWARD_ONLY)
+    yield put.holding("temporaries of a block's forward", (size[0], size[1], size[2], 0.0), 1, FORWARD_ONLY, None)
     if size[3]:
-        yield _holding(ctx, "dequantised weight in forward", (0.0, 0.0, 0.0, size[3]), 1, FORWARD_ONLY)
+        yield put.holding("dequantised weight in forward", (0.0, 0.0, 0.0, size[3]), 1, FORWARD_ONLY, None)

@@ -46,36 +46,35 @@ def fused_linear(ctx: Context) -> Iterator[Holding]:
 
 
 def chunked(ctx: Context, vocab: int) -> Iterator[Holding]:
-    """Losses over chunks of whole logits: litgpt (logits and log-softmax in their own dtype), torchtune (each chunk upcast to fp32 and kept)."""
-    tokens, e = ctx.tokens, ctx.compute if ctx.autocast else ctx.weight
-    entries = tokens * vocab
-    values = {"tokens": tokens, "vocabulary": vocab}
-    formula = "tokens x vocabulary x bytes + chunk x vocabulary x chunk bytes"
+    """Losses over chunks of whole logits: torchtune's, litgpt's."""
+    entries = ctx.tokens * vocab
+    values = {"tokens": ctx.tokens, "vocabulary": vocab}
     if ctx.source == "torchtune" or ctx.framework == "torchtune":
-        chunk = -(-tokens // TORCHTUNE_CHUNKS)
-        source = "torchtune modules/loss CEWithChunkedOutputLoss: all chunks' logits, then fp32 and log-softmax of one chunk after another"
-        # bf16 logits 2 + fp32 log-softmax 4 of every chunk, kept; while one is computed also its fp32 logits 4
-        yield Holding(
-            "logits",
-            "chunked logits and loss, forward",
-            entries * (e + 4) + chunk * vocab * 4,
-            FORWARD,
-            formula,
-            {**values, "bytes": e + 4, "chunk": chunk, "chunk bytes": 4},
-            source,
-        )
-        # backward of a chunk: two fp32 gradients of it
-        yield Holding(
-            "logits",
-            "chunked loss, backward",
-            entries * (e + 4) + chunk * vocab * 8,
-            BACKWARD,
-            formula,
-            {**values, "bytes": e + 4, "chunk": chunk, "chunk bytes": 8},
-            source,
-        )
+        yield from _torchtune(ctx, vocab)
         return
     yield from _litgpt(ctx, values, entries)
+
+
+def _torchtune(ctx: Context, vocab: int) -> Iterator[Holding]:
+    """torchtune's chunked losses, eight chunks.
+
+    Until 0.6 (CEWithChunkedOutputLoss): all chunks' logits, and the fp32 log-softmax of each, are kept; all chunks' gradients exist before the
+    head's backward. Since (LinearCrossEntropyLoss, which makes the logits too): a chunk keeps its fp32 log-softmax, or, compiled, its
+    logits only; its backward is whole before the next chunk's.
+    """
+    entries, e = ctx.tokens * vocab, ctx.compute if ctx.autocast else ctx.weight
+    chunk = -(-ctx.tokens // TORCHTUNE_CHUNKS)
+    formula, source = "tokens x vocabulary x bytes + chunk x vocabulary x chunk bytes", "torchtune modules/loss"
+    separate = not ctx.at_least("torchtune", 0, 7)
+    kept = e + (0 if ctx.compiled else 4) if separate else e if ctx.compiled else 4
+    inside = e if ctx.compiled else e + 8  # logits, their fp32 copy and log-softmax of the chunk at hand
+    values = {"tokens": ctx.tokens, "vocabulary": vocab, "chunk": chunk}
+    forward = entries * kept + chunk * vocab * inside
+    yield Holding("logits", "chunked logits and loss, forward", forward, FORWARD, formula, {**values, "bytes": kept, "chunk bytes": inside}, source)
+    born = e if separate else 0
+    back = e if ctx.compiled else 8
+    size = entries * (kept + born) + chunk * vocab * back
+    yield Holding("logits", "chunked loss, backward", size, BACKWARD, formula, {**values, "bytes": kept + born, "chunk bytes": back}, source)
 
 
 def _litgpt(ctx: Context, values: dict[str, int], entries: int) -> Iterator[Holding]:

@@ -81,6 +81,8 @@ class Step:
     live: Size
     born: float
     kept: frozenset[int]  # indices into Counted.saved
+    fresh: float = 0.0  # elements of the weight gradient that is made at this step
+    label: str = ""  # the name of what lives for this moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ class Saved:
     element: int
     size: Size
     group: str = ""
+    running: str = ""  # its name while its block runs backward
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ def walk(tape: Tape, output: Value) -> Counted:
         for value in {v.storage for v in op.saves}:
             holders[value] = holders.get(value, 0) + 1
     order = [v for v in holders if v.size != NOTHING and v is not entry]
-    saved = tuple(Saved(v.name, v.element, v.size, v.group) for v in order)
+    saved = tuple(Saved(v.name, v.element, v.size, v.group, f"{v.name} (block in backward)") for v in order)
     total = NOTHING
     for v in order:
         total = plus(total, v.size)
@@ -137,12 +137,32 @@ def _backward(operations: list[Operation], output: Value, holders: dict[Value, i
         mine = grads.buffer[op.out]
         made: list[tuple[Value, int]] = []
         if op.reuses:
-            steps.append(Step(op.name, saved, plus(grads.alive, op.backward), born + op.weights, frozenset(kept)))
+            steps.append(
+                Step(
+                    op.name,
+                    saved,
+                    plus(grads.alive, op.backward),
+                    born + op.weights,
+                    frozenset(kept),
+                    op.weights,
+                    f"gradients and temporaries of a block's backward, at {op.name}",
+                )
+            )
         for v in op.inputs:
             if v.grad:
                 made.append((v, mine if op.shares else grads.make(v.moment)))
         if not op.reuses:
-            steps.append(Step(op.name, saved, plus(grads.alive, op.backward), born + op.weights, frozenset(kept)))
+            steps.append(
+                Step(
+                    op.name,
+                    saved,
+                    plus(grads.alive, op.backward),
+                    born + op.weights,
+                    frozenset(kept),
+                    op.weights,
+                    f"gradients and temporaries of a block's backward, at {op.name}",
+                )
+            )
         born += op.weights
         for v, buffer in made:
             grads.give(v, buffer)
