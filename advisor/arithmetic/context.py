@@ -122,6 +122,14 @@ def _reentrant(run: Run, job: Job) -> bool:
     return (job.model.source or "huggingface") == "huggingface" and found is not None and found < (5,)
 
 
+def _optimizer(job: Job) -> str:
+    """The optimizer that runs: GaLore projects AdamW's states, LOMO keeps none."""
+    name, kind = job.optimizer.name or "adamw", job.method.kind
+    if kind == "lomo":
+        return "sgd"
+    return "galore-adamw" if kind == "galore" and name == "adamw" else name
+
+
 def _parked(job: Job) -> frozenset[str]:
     """What the trainer moves to the host while the engine runs, and back before it trains."""
     if job.rollout is None:
@@ -196,7 +204,7 @@ def read(run: Run, stage: Stage | None = None) -> Context:
         checkpointing=job.activations.checkpointing or "none", reentrant=_reentrant(run, job),
         attention=job.activations.attention or "sdpa", kernels=frozenset(job.activations.kernels or ()), compiled=bool(job.activations.compile),
         framework=job.framework.name, source=job.model.source or "huggingface", method=method.kind or "full", base=method.base or "none",
-        optimizer=job.optimizer.name or "adamw", sm=run.card.sm if run.card else None,
+        optimizer=_optimizer(job), sm=run.card.sm if run.card else None,
         parameters_away=away("parameters"), gradients_away=away("gradients"), optimizer_away=away("optimizer") or job.optimizer.name == "cpu-adam",
         parked=_parked(job),
         counts=count(arch, job, blocks, tensor=tensor, expert=expert, expert_tensor=expert_tensor, embedding=has_embedding, head=has_head),
