@@ -180,8 +180,9 @@ def _fact(field: str, value: Any, key: Key, name: str, why: str | None = None) -
 
 def _rest(keys: Sequence[Key], tables: Sequence[Table], name: str, taken: set[int]) -> Iterable[NotUnderstood]:
     harmless = common_harmless()
+    spoken = {keys[position].scope for position in taken}  # arguments of programs and calls that nothing was understood of are not listed
     for position, key in enumerate(keys):
-        if position in taken or key.weak or key.value == {}:
+        if position in taken or key.weak or key.value == {} or key.scope not in spoken or key.scope == "env":
             continue
         why = next((t.unmapped[key.path] for t in tables if key.path in t.unmapped), None)
         if why is not None:

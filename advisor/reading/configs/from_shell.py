@@ -19,6 +19,17 @@ _LAUNCH_MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launc
 _RUNNERS = frozenset(
     {"python", "python3", "uv", "run", "poetry", "nohup", "sudo", "env", "time", "exec", "bash", "sh", "conda", "stdbuf", "numactl", "ipython"}
 )
+_ARRAY = re.compile(r"^\s*(?:declare -a |local )?([A-Za-z_]\w*)(\+?)=\((.*)\)\s*$", re.DOTALL)
+_OPENED = re.compile(r"^\s*(?:export |declare -a |local )?[A-Za-z_]\w*\+?=([(\"'])")
+_REFERENCE = re.compile(r"^\$\{?([A-Za-z_]\w*)(?:\[[@*]\])?\}?$")
+_SUM = re.compile(r"\$\(\((.{1,200}?)\)\)(?!\))")
+_WORDS = 20_000
+_LAUNCHER_SCOPES = frozenset({"torchrun", "deepspeed", "accelerate launch", "srun"})
+_TAKES_FILE = frozenset({"config_file", "config-file", "hostfile"})
+_NO_PROGRAM = frozenset(
+    {"echo", "cd", "mkdir", "ls", "cat", "pip", "git", "if", "fi", "then", "else", "elif", "for", "done", "do", "while", "ulimit", "module", "source", "sleep"}
+    | {"pkill", "grep", "rm", "cp", "set", "test", "[", "[[", "local", "function", "case", "esac", "wait", "exit", "return", "read", "printf", "."}
+)
 _SCRIPT = re.compile(r"\.(py|sh|ya?ml|toml)$")
 STARTERS = re.compile(
     r"^\s*(?:[$>#]\s+)?(?:export\s+)?(?:[A-Z_][A-Z0-9_]*=\S*\s+)*(torchrun|accelerate\s+launch|deepspeed|python3?|tune\s+run|litgpt|swift|megatron|trl|axolotl|"
@@ -28,21 +39,29 @@ STARTERS = re.compile(
 
 
 def parse(text: str) -> Parsed:
-    """The keys of every command of a script."""
+    """The keys of every command of a script. Variables and arrays stand for the words that were assigned to them in the same script."""
     parsed = Parsed("shell")
-    variables: dict[str, str] = {}
+    reader = _Script(parsed, text)
     for number, command in _commands(text):
-        _command(command, number, parsed, variables)
+        reader.command(command, number)
     parsed.comments = [(i, m.group(1)) for i, line in enumerate(text.splitlines(), 1) if (m := re.search(r"(?:^|\s)#(?!!)\s*(\S.*)$", line))]
     return parsed
 
 
 def _commands(text: str) -> list[tuple[int, str]]:
-    """Commands with the line they start on; continuation lines joined (a comment between them does not end them)."""
+    """Commands with the line they start on. Continuation lines, arrays and quoted texts over several lines are one command each."""
     found: list[tuple[int, str]] = []
     joined, start = "", 0
+    closing: str | None = None
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.rstrip()
+        if closing is not None:
+            bare = re.sub(r"(?:^|\s)#(?:\s.*)?$", "", line)
+            joined += "\n" + bare
+            if closing in bare:
+                found.append((start, joined))
+                joined, closing = "", None
+            continue
         if joined and not line.strip():
             found.append((start, joined))
             joined = ""
@@ -52,6 +71,15 @@ def _commands(text: str) -> list[tuple[int, str]]:
         line = re.sub(r"^\s*[$>]\s+", "", line) if not joined else line
         start = start if joined else number
         bare = re.sub(r"\s#\s.*$", "", line)
+        opened = _OPENED.match(bare) if not joined else None
+        if opened and not bare.endswith("\\"):
+            closing = ")" if opened.group(1) == "(" else opened.group(1)
+            if bare.count(closing) >= (1 if closing == ")" else 2):
+                found.append((start, bare))
+                closing = None
+            else:
+                joined = bare
+            continue
         if bare.endswith("\\"):
             joined += bare[:-1] + "\n"
             continue
@@ -59,7 +87,7 @@ def _commands(text: str) -> list[tuple[int, str]]:
         joined = ""
     if joined:
         found.append((start, joined))
-    return [(n, part) for n, c in found for part in re.split(r"&&|;(?=\s|$)|\|(?=\s)", c) if part.strip()]
+    return [(n, part) for n, c in found for part in re.split(r"&&|\|\||;(?=\s|$)|\|(?=\s)", c) if part.strip()]
 
 
 def _split(command: str) -> list[str]:
@@ -69,56 +97,151 @@ def _split(command: str) -> list[str]:
         return command.replace("'", "").replace('"', "").split()
 
 
-def _command(command: str, start: int, parsed: Parsed, variables: dict[str, str]) -> None:
-    words = [_expand(w, variables) for w in _split(command)]
-    lines = command.split("\n")
+class _Script:
+    """The state of a script while its commands are taken apart: what was assigned so far."""
 
-    def where(word: str) -> tuple[int, str]:
-        for offset, line in enumerate(lines):
-            if word in line:
-                return start + offset, line.strip()[:500]
-        return start, lines[0].strip()[:500]
+    def __init__(self, parsed: Parsed, text: str) -> None:
+        self.parsed = parsed
+        self.lines = text.splitlines()
+        self.variables: dict[str, str] = {}
+        self.arrays: dict[str, list[str]] = {}
 
-    scope, at = "", 0
-    program: list[str] = []
-    while at < len(words):
+    def where(self, word: str, start: int) -> tuple[int, str]:
+        """The line of a word: from the command's start on, else anywhere (an array stands before its use)."""
+        order = (*range(start - 1, len(self.lines)), *range(start - 1))
+        at = next((i for i in order if word in self.lines[i]), start - 1)
+        return at + 1, self.lines[at].strip()[:500] if at < len(self.lines) else ""
+
+    def command(self, command: str, start: int) -> None:
+        """Take one command apart."""
+        if (array := _ARRAY.match(command)) is not None:
+            words = [self.expanded(w) for w in _split(array.group(3))]
+            self.arrays[array.group(1)] = (self.arrays.get(array.group(1), []) if array.group(2) else []) + words[:_WORDS]
+            return
+        words = self.words(self.computed(command))
+        scope, at = "", 0
+        program: list[str] = []
+        while at < len(words):
+            word = words[at]
+            match = _ASSIGNMENT.match(word)
+            if match and not program:
+                self.variables[match.group(1)] = match.group(2)[:10_000]
+                self.parsed.add(Key(match.group(1), literal(match.group(2)), *self.where(match.group(1) + "=", start), scope="env"))
+            elif word in ("export", "set", "--"):
+                pass
+            elif word.startswith("-") and word != "-m" and (scope or program):
+                at = self.flag(words, at, start, scope or _scope_of(program))
+                continue
+            elif word == "-m" and at + 1 < len(words):
+                scope = _LAUNCH_MODULES.get(words[at + 1], "")
+                program.append(f"-m {words[at + 1]}")
+                at += 2
+                continue
+            elif not program and word in _LAUNCHERS:
+                scope = _LAUNCHERS[word]
+                program.append(word)
+            elif word == "run" and program == ["tune"]:
+                scope = "torchrun"  # torchtune's launcher takes torchrun's flags before the recipe
+                program.append(word)
+            elif word == "launch" and program and program[-1].endswith("accelerate"):
+                scope = "accelerate launch"
+                program.append(word)
+            elif (override := _OVERRIDE.match(word)) and program:
+                self.parsed.add(Key(override.group(1), literal(override.group(2)), *self.where(word[:40], start), scope=_scope_of(program)))
+            else:
+                program.append(word)
+                if _SCRIPT.search(word) or scope:
+                    scope = ""
+            at += 1
+        if program and program[0] not in _NO_PROGRAM:
+            self.parsed.programs.append((" ".join(program)[:500], *self.where(program[0], start)))
+
+    def words(self, command: str) -> list[str]:
+        """The words, with arrays and variables that hold several words spread out."""
+        found: list[str] = []
+        for word in _split(command):
+            reference = _REFERENCE.match(word)
+            if reference and reference.group(1) in self.arrays:
+                found += self.arrays[reference.group(1)]
+            elif reference and "[" in word:
+                continue  # an array of another file
+            elif reference and "--" in (value := self.variables.get(reference.group(1), "")):
+                found += [self.expanded(w) for w in _split(value)]
+            else:
+                found.append(self.expanded(word))
+            if len(found) > _WORDS:
+                break
+        return found[:_WORDS]
+
+    def expanded(self, word: str) -> str:
+        """A word with the variables that are known put in."""
+        if "$" not in word:
+            return word
+        for _ in range(3):
+            new = _VARIABLE.sub(lambda m: self.variables.get(m.group(1)) or (m.group(2) or m.group(0)), word)[:10_000]
+            if new == word:
+                break
+            word = new
+        return self.computed(word)
+
+    def computed(self, command: str) -> str:
+        """``$((a + b))`` worked out where all of it is known whole numbers; nothing else is ever evaluated."""
+        return _SUM.sub(lambda m: _arithmetic(m.group(1), self.variables) or m.group(0), command) if "$((" in command else command
+
+    def flag(self, words: Sequence[str], at: int, start: int, scope: str) -> int:
+        """One flag and its values. Returns the position behind them."""
         word = words[at]
-        match = _ASSIGNMENT.match(word)
-        if match and not program:
-            variables[match.group(1)] = match.group(2)
-            parsed.add(Key(match.group(1), literal(match.group(2)), *where(match.group(1) + "="), scope="env"))
-        elif word == "export" or word == "set":
-            pass
-        elif word.startswith("-") and word != "-m" and (scope or program):
-            at = _flag(words, at, parsed, where, scope or _scope_of(program))
-            continue
-        elif word == "-m" and at + 1 < len(words):
-            module = words[at + 1]
-            scope = _LAUNCH_MODULES.get(module, "")
-            program.append(f"-m {module}")
-            at += 2
-            continue
-        elif not program and word in _LAUNCHERS:
-            scope = _LAUNCHERS[word]
-            program.append(word)
-        elif word == "run" and program == ["tune"]:
-            scope = "torchrun"  # torchtune's launcher takes torchrun's flags before the recipe
-            program.append(word)
-        elif word == "launch" and program and program[-1].endswith("accelerate"):
-            scope = "accelerate launch"
-            program.append(word)
-        elif (match and (override := _OVERRIDE.match(word))) or ((override := _OVERRIDE.match(word)) and program):
-            parsed.add(Key(override.group(1), literal(override.group(2)), *where(word[:40]), scope=_scope_of(program)))
-        else:
-            program.append(word)
-            if _SCRIPT.search(word) or scope:
-                scope = ""
+        name, equals, value = word.partition("=")
+        key = name.lstrip("-")
+        if not key or not re.match(r"^[A-Za-z_][\w.\-/]*$", key):
+            return at + 1
+        line, text = self.where(word[:60], start)
+        values: list[str] = [value] if equals else []
         at += 1
-    if program and (
-        program[0]
-        not in ("echo", "cd", "mkdir", "ls", "cat", "pip", "git", "if", "fi", "then", "else", "for", "done", "do", "#!/bin/bash", "ulimit", "module", "source")
-    ):
-        parsed.programs.append((" ".join(program), start, lines[0].strip()[:500]))
+        while not equals and at < len(words) and not re.match(r"^--?[A-Za-z_]|^--$", words[at]):
+            if scope in _LAUNCHER_SCOPES and ((_SCRIPT.search(words[at]) and key not in _TAKES_FILE) or values):
+                break
+            if _ASSIGNMENT.match(words[at]) and "." in words[at].split("=")[0]:
+                break
+            values.append(words[at])
+            at += 1
+            if scope == "torchrun":
+                break
+        if not values and re.match(r"^no[-_]", key):
+            self.parsed.add(Key(re.sub(r"^no[-_]", "", key), False, line, text, scope))
+        found: Any = True if not values else literal(values[0]) if len(values) == 1 else [literal(v) for v in values]
+        self.parsed.add(Key(key, found, line, text, scope))
+        return at
+
+
+def _arithmetic(text: str, variables: dict[str, str]) -> str | None:
+    known = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda m: variables.get(m.group(1), m.group(0)), text)
+    if not re.fullmatch(r"[\d\s+\-*/()]{1,200}", known) or "**" in known:
+        return None
+    try:
+        value = _evaluated(ast.parse(known.strip().replace("/", "//"), mode="eval").body)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
+        return None
+    return str(value)
+
+
+def _evaluated(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) < 1 << 50:
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_evaluated(node.operand)
+    if isinstance(node, ast.BinOp):
+        left, right = _evaluated(node.left), _evaluated(node.right)
+        if abs(left) < 1 << 50 and abs(right) < 1 << 50:
+            if isinstance(node.op, ast.Add):
+                return left + right
+            if isinstance(node.op, ast.Sub):
+                return left - right
+            if isinstance(node.op, ast.Mult):
+                return left * right
+            if isinstance(node.op, ast.FloorDiv):
+                return left // right
+    raise ValueError("not a sum of whole numbers")
 
 
 def _scope_of(program: Sequence[str]) -> str:
@@ -130,46 +253,11 @@ def _scope_of(program: Sequence[str]) -> str:
     return script.rsplit("/", 1)[-1] if script else " ".join(words[:2])
 
 
-def _flag(words: Sequence[str], at: int, parsed: Parsed, where: Any, scope: str) -> int:
-    """One flag and its values. Returns the position behind them."""
-    word = words[at]
-    name, equals, value = word.partition("=")
-    key = name.lstrip("-")
-    if not key or not re.match(r"^[A-Za-z_][\w.\-/]*$", key):
-        return at + 1
-    line, text = where(word[:60])
-    values: list[str] = [value] if equals else []
-    at += 1
-    launcher = scope in ("torchrun", "deepspeed", "accelerate launch", "srun")
-    while not equals and at < len(words) and not re.match(r"^--?[A-Za-z_]", words[at]):
-        if launcher and ((_SCRIPT.search(words[at]) and key not in ("config_file", "hostfile", "config-file")) or values):
-            break
-        if _ASSIGNMENT.match(words[at]) and "." in words[at].split("=")[0]:
-            break
-        values.append(words[at])
-        at += 1
-        if scope == "torchrun":
-            break
-    if not values:
-        if re.match(r"^no[-_]", key):
-            parsed.add(Key(re.sub(r"^no[-_]", "", key), False, line, text, scope))
-        found: Any = True
-    else:
-        found = literal(values[0]) if len(values) == 1 else [literal(v) for v in values]
-    parsed.add(Key(key, found, line, text, scope))
-    return at
-
-
-def _expand(word: str, variables: dict[str, str]) -> str:
-    if "$" not in word:
-        return word
-    return _VARIABLE.sub(lambda m: variables.get(m.group(1)) or (m.group(2) or m.group(0)), word)[:10_000]
-
-
 def literal(word: str) -> Any:
     """A word of a command line as the value it stands for."""
     word = word.strip()
-    if word.startswith("$") or "$(" in word or "${" in word:
+    word = re.sub(r"^\$\{?HOME\}?(?=/)", "~", word)
+    if "$" in word:
         return Unread(word)
     lower = word.lower()
     if lower in ("true", "false"):
