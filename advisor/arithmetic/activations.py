@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from advisor.arithmetic import moments as at
-from advisor.arithmetic import settings
+from advisor.arithmetic import settings, vision
 from advisor.arithmetic.blocks.block import settled
 from advisor.arithmetic.blocks.tape import Counted, Size, Step
 from advisor.arithmetic.checkpointing import checkpoints, kept_at_rest, offloaded, recomputed_layers, reentrant
@@ -30,6 +30,7 @@ UNSHARDED = frozenset({"none", "ddp"})
 
 def holdings(ctx: Context) -> Iterator[Holding]:
     """Saved activations, checkpoints, and the temporaries of the block that runs, for the text blocks of this rank."""
+    yield from vision.holdings(ctx)
     if not ctx.blocks:
         return
     put = _Put(ctx)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from advisor.architecture import Block
 from advisor.arithmetic import moments as at
+from advisor.arithmetic import traits
 from advisor.arithmetic.blocks.setting import Kernel
 from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
@@ -34,7 +35,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
 def kernel_of(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     """The kernel, and whether a padding mask reaches it (then keys and values are expanded to all heads)."""
     asked = ctx.attention
-    if asked == "eager":
+    if asked == "eager" or traits.of(ctx.arch.model_type).scores:
         return "eager", True
     if asked in ("te-fused", "te-unfused", "flex"):
         return asked, False  # type: ignore[return-value]

@@ -47,7 +47,7 @@ def of(ctx: Context, block: Block) -> Setting:
         kernel=kernel, masked=masked, expanded=expands(ctx), attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout,
         fused=ctx.kernels | COMPILED if ctx.compiled else ctx.kernels, source=ctx.source, activation=ctx.arch.activation,
         norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"),
-        rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, wide_qk=family.wide_qk,
+        rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, around=family.around, wide_qk=family.wide_qk,
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=ctx.arch.softcap_attention is not None,
         compiled=ctx.compiled, experts=experts_of(ctx),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from advisor.architecture import Block
 from advisor.arithmetic.blocks.attention import attention
 from advisor.arithmetic.blocks.litgpt import litgpt
 from advisor.arithmetic.blocks.megatron import megatron
+from advisor.arithmetic.blocks.mixer import mix
 from advisor.arithmetic.blocks.mlp import mlp
 from advisor.arithmetic.blocks.moe import moe
 from advisor.arithmetic.blocks.operations import norm, residual
@@ -48,21 +49,38 @@ def _describe(setting: Setting, block: Block) -> Callable[[Tape, Setting, Block,
 
 
 def dense(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
-    """A decoder or encoder layer: norm, attention, norm, MLP; or attention and MLP side by side on one norm; or the norms behind both."""
+    """A decoder or encoder layer: norm, attention, norm, MLP; side by side on one norm; or with the norms behind."""
     if s.post:
         x = residual(tape, x, norm(tape, s, attention(tape, s, block, x, hidden), "attention norm"))
         return residual(tape, x, norm(tape, s, feed_forward(tape, s, block, x, hidden), "MLP norm"))
-    normed = norm(tape, s, x, "attention norm")
-    attended = attention(tape, s, block, normed, hidden)
+    if s.around:
+        x = norm(tape, s, residual(tape, attention(tape, s, block, x, hidden), x), "attention norm")
+        return norm(tape, s, residual(tape, feed_forward(tape, s, block, x, hidden), x), "MLP norm")
+    has_mlp = block.experts is not None or block.mlp_width > 0
+    has_mixing = block.mixer is not None or block.heads > 0
     if block.parallel:
+        normed = norm(tape, s, x, "attention norm")
+        attended = attention(tape, s, block, normed, hidden)
         second = normed if block.norms < 2 else norm(tape, s, x, "MLP norm")
         return residual(tape, residual(tape, feed_forward(tape, s, block, second, hidden), attended), x)
-    if block.norms >= 4:
-        attended = norm(tape, s, attended, "norm after attention")
-    x = residual(tape, x, attended)
+    if has_mixing:
+        x = _mixing(tape, s, block, x, hidden)
+    if block.cross:
+        normed = norm(tape, s, x, "cross-attention norm")
+        x = residual(tape, x, attention(tape, s, block, normed, hidden))
+    if not has_mlp:
+        return x
     y = feed_forward(tape, s, block, norm(tape, s, x, "MLP norm"), hidden)
     if block.norms >= 4:
         y = norm(tape, s, y, "norm after MLP")
+    return residual(tape, x, y)
+
+
+def _mixing(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
+    normed = norm(tape, s, x, "attention norm")
+    y = mix(tape, s, block, block.mixer, normed, hidden) if block.mixer is not None else attention(tape, s, block, normed, hidden)
+    if block.norms >= 4:
+        y = norm(tape, s, y, "norm after attention")
     return residual(tape, x, y)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from advisor.architecture import Block, Experts
 from advisor.arithmetic.blocks.latent import latent_attention, unfused_core
+from advisor.arithmetic.blocks.mixer import mix
 from advisor.arithmetic.blocks.operations import dropout, linear, parts, residual, tokens
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Size, Tape, Value
@@ -17,8 +18,14 @@ from advisor.arithmetic.blocks.tape import Size, Tape, Value
 def megatron(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
     """Norm and attention, norm and MLP (or experts); the regions between are divided too under sequence parallelism."""
     share = hidden / s.tensor if s.sequence else float(hidden)
-    attended = _attention(tape, s, block, _norm(tape, x, "attention norm"), share)
-    x = residual(tape, x, dropout(tape, s, attended, s.hidden_dropout, "attention output"))
+    has_mlp = block.experts is not None or block.mlp_width > 0
+    if block.mixer is not None:
+        x = residual(tape, x, mix(tape, s, block, block.mixer, _norm(tape, x, "mixer norm"), share))
+    elif block.heads:
+        attended = _attention(tape, s, block, _norm(tape, x, "attention norm"), share)
+        x = residual(tape, x, dropout(tape, s, attended, s.hidden_dropout, "attention output"))
+    if not has_mlp:
+        return x
     normed = _norm(tape, x, "MLP norm")
     y = _experts(tape, s, block, block.experts, normed, hidden, share) if block.experts is not None else _mlp(tape, s, block, normed, share)
     return residual(tape, x, dropout(tape, s, y, s.hidden_dropout, "MLP output"))

@@ -37,6 +37,7 @@ class Setting:
     activation: str = "silu"
     rotary: str = "plain"  # none, plain, joined, wide (traits.py)
     post: bool = False  # norms follow attention and MLP
+    around: bool = False  # each norm takes the sum of a branch and its residual (BERT)
     wide_qk: bool = False  # query and key norms over all heads
     tensor: int = 1
     sequence: bool = False  # Megatron's sequence parallelism
