@@ -8,6 +8,9 @@ import json
 import sys
 import time
 import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from advisor.job import JobError, read_job
 from advisor.run import Run, resolve
@@ -24,7 +27,7 @@ def main() -> int:
         run = resolve(read_job(request["job"]))
         with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():  # libraries print as they please; the answer alone goes out
             warnings.simplefilter("ignore")
-            answer = _probe(run)
+            answer = _probe(run, request)
     except (CannotProbe, JobError, KeyError, ValueError) as error:
         answer = {"error": str(error)}
     except ImportError as error:
@@ -48,27 +51,42 @@ def _say(text: str) -> None:
     print(f"probe: {text}", file=sys.stderr, flush=True)
 
 
-def _probe(run: Run) -> dict[str, object]:
+def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, object]:
     started = time.perf_counter()
     _say("loading torch and transformers")
     import torch
     import transformers
 
-    from advisor.simulation import allocator, timeline
+    from advisor.simulation import allocator, snapshot, timeline
     from advisor.simulation.step import STEPS, record
 
+    torch.set_num_threads(1)
     recorder = record(run, _say)
     gc.collect()
     _say("replaying the allocator")
-    events = list(recorder.events)
-    sizes = {number: storage.bytes for number, storage in recorder.storages.items()}
+    events, storages = list(recorder.events), recorder.storages
+    sizes = {number: storage.requested for number, storage in storages.items()}
+    written = run.effective.framework.allocator or {}
+    stated = written.get("expandable_segments")
+    modes = ("default", "expandable") if stated is None else ("expandable",) if stated else ("default",)
+    replays = {
+        mode: allocator.replay(events, sizes, settings=allocator.Settings.of(written, expandable=mode == "expandable"), trace=bool(request.get("snapshot")))
+        for mode in modes
+    }
+    first = replays[modes[0]]
+    for number, size in first.granted.items():
+        storages[number].bytes = size
     software = {"torch": torch.__version__, "transformers": transformers.__version__}
     vocab = run.architecture.vocab if run.architecture else 0
-    ledger = timeline.ledger(events, recorder.storages, recorder.marks, vocab=vocab, last_step=STEPS - 1, software=software)
-    reserved = {mode: allocator.replay(events, sizes, expandable=mode == "expandable").max_reserved for mode in ("default", "expandable")}
+    if request.get("timeline"):
+        whole = timeline.as_json(events, storages, recorder.marks, vocab=vocab, last_step=STEPS - 1)
+        Path(request["timeline"]).write_text(json.dumps(whole), encoding="utf-8")
+    if request.get("snapshot"):
+        snapshot.write(Path(request["snapshot"]), first, storages)
+    ledger = timeline.ledger(events, storages, recorder.marks, vocab=vocab, last_step=STEPS - 1, software=software)
     return {
         "ledger": to_dict(ledger),
-        "reserved": reserved,
+        "reserved": {mode: replay.max_reserved for mode, replay in replays.items()},
         "events": len(events),
         "seconds": round(time.perf_counter() - started, 2),
         "notes": _notes(run, software),

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from advisor.ledger import Holding, Interval, Ledger, Moment
+from advisor.ledger import Holding, Ledger, Moment
 from advisor.run import Run
+from advisor.simulation import outside
 from advisor.simulation.request import CannotProbe
 
 TIMEOUT_SECONDS = 600
@@ -42,23 +44,27 @@ class Handle:
             self.process.kill()
 
 
-def probe(run: Run, *, timeout: float = TIMEOUT_SECONDS, say: Callable[[str], None] = lambda _: None, handle: Handle | None = None) -> Probed:
-    """Run the job's real code without a device.
+def probe(
+    run: Run, *, timeout: float = TIMEOUT_SECONDS, say: Callable[[str], None] = lambda _: None, handle: Handle | None = None,
+    timeline: Path | None = None, snapshot: Path | None = None,
+) -> Probed:  # fmt: skip
+    """Run the job's real code without a device; ``timeline`` and ``snapshot`` are files to write.
 
     Raises:
         CannotProbe: torch is missing, the job can not be run, it took too long, or it was cancelled.
     """
     handle = handle or Handle()
+    request = {"job": run.effective.to_dict(), **{name: str(path.resolve()) for name, path in (("timeline", timeline), ("snapshot", snapshot)) if path}}
     command = [sys.executable, "-m", "advisor.simulation"]
     handle.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603  our own module, nothing of the user's
     process = handle.process
     assert process.stdin and process.stdout and process.stderr
     listener = threading.Thread(target=_listen, args=(process.stderr, handle, say), daemon=True)
     listener.start()
+    reader = _Reader(process.stdout)
     try:
-        process.stdin.write(json.dumps({"job": run.effective.to_dict()}))
+        process.stdin.write(json.dumps(request))
         process.stdin.close()
-        reader = _Reader(process.stdout)
         process.wait(timeout=timeout)
         answer = reader.text()
     except subprocess.TimeoutExpired:
@@ -68,9 +74,10 @@ def probe(run: Run, *, timeout: float = TIMEOUT_SECONDS, say: Callable[[str], No
     finally:
         handle.cancel()
         process.wait()
+        reader.text()
         listener.join(timeout=5)
         process.stderr.close()
-    return _read(answer, process.returncode, handle.said)
+    return _read(run, answer, process.returncode, handle.said)
 
 
 class _Reader(threading.Thread):
@@ -86,7 +93,8 @@ class _Reader(threading.Thread):
 
     def text(self) -> str:
         self.join()
-        self._stream.close()
+        if not self._stream.closed:
+            self._stream.close()
         return self._parts[0]
 
 
@@ -97,7 +105,7 @@ def _listen(stream: Any, handle: Handle, say: Callable[[str], None]) -> None:
             say(handle.said[-1])
 
 
-def _read(answer: str, returncode: int, said: list[str]) -> Probed:
+def _read(run: Run, answer: str, returncode: int, said: list[str]) -> Probed:
     try:
         data = json.loads(answer)
     except ValueError:
@@ -105,7 +113,10 @@ def _read(answer: str, returncode: int, said: list[str]) -> Probed:
         raise CannotProbe(f"the probe's process ended with exit code {returncode}{last}; nothing was probed") from None
     if "error" in data:
         raise CannotProbe(data["error"])
-    return Probed(from_dict(data["ledger"]), data["reserved"], data["events"], data["seconds"], tuple(data["notes"]))
+    notes = tuple(data["notes"])
+    ledger = replace(from_dict(data["ledger"]), notes=notes)
+    whole = outside.complete(run, ledger, data["reserved"], same_versions=not notes)
+    return Probed(whole, data["reserved"], data["events"], data["seconds"], notes)
 
 
 def to_dict(ledger: Ledger) -> dict[str, Any]:
@@ -121,10 +132,3 @@ def from_dict(data: dict[str, Any]) -> Ledger:
     holdings = tuple(Holding(**{**h, "moments": frozenset(h["moments"])}) for h in data["holdings"])
     moments = tuple(Moment(*m) for m in data["moments"])
     return Ledger(data["kind"], holdings, moments, rank=data["rank"], software=data["software"], notes=tuple(data["notes"]))
-
-
-def totals(probed: Probed) -> dict[str, Interval]:
-    """The probed totals: allocated to the byte; reserved between the allocator's two modes."""
-    peak = probed.ledger.peak().bytes
-    low, high = sorted(probed.reserved.values()) if probed.reserved else (peak, peak)
-    return {"max_allocated": Interval(peak, peak, peak), "max_reserved": Interval(low, probed.reserved.get("default", high), high)}

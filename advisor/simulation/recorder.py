@@ -11,9 +11,11 @@ to that of a real run (both were checked against torch.profiler on CPU runs, see
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 META = "meta"
+_OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent), str(Path(weakref.__file__)))
 BLOCK = 512  # the caching allocator rounds every request up to this (c10/core/AllocatorConfig.h kMinBlockSize)
 
 
@@ -45,6 +48,7 @@ class Storage:
     dtype: str
     part: str | None = None
     name: str | None = None
+    site: str = ""  # file:line function of the model's or library's code that asked for it
 
 
 def rounded(size: int) -> int:
@@ -69,6 +73,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         self._keep: dict[int, Any] = {}
         self._next = 0
         self._pending: tuple[int, int, int] | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """The last step is over: what ends from here on ends with the probe, not with the run."""
+        self._closed = True
 
     @property
     def phase(self) -> str:
@@ -84,7 +93,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         """Note an allocation; returns its id."""
         number = self._next
         self._next += 1
-        self.storages[number] = Storage(rounded(size), size, operator, self.phase, self.step, self.module, shape, dtype)
+        self.storages[number] = Storage(rounded(size), size, operator, self.phase, self.step, self.module, shape, dtype, site=_site())
         self.events.append(Event(False, number))
         return number
 
@@ -121,6 +130,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
     def _gone(self, key: int, number: int) -> None:
         self._live.pop(key, None)
         self._keep.pop(number, None)
+        if self._closed:
+            return
         number = self._alias.pop(number, number)
         pending, self._pending = self._pending, None
         if pending is not None and pending[0] == number and len(self.events) == pending[2]:
@@ -163,6 +174,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
             and first.dtype == second.dtype == result.dtype
             and first.untyped_storage().nbytes() == result.untyped_storage().nbytes()
         )
+
+
+def _site() -> str:
+    """The innermost frame that is neither torch's nor the probe's; empty where C++ (autograd) called."""
+    frame = sys._getframe(2)
+    for _ in range(24):
+        name = frame.f_code.co_filename
+        if not name.startswith(_OURS) and not name.startswith("<"):
+            return f"{'/'.join(name.split('/')[-3:])}:{frame.f_lineno} {frame.f_code.co_name}"
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return ""
 
 
 def _on_one_device(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -49,6 +49,7 @@ def record(
             say(f"step {step + 1} of {STEPS}")
             recorder.step = step
             _one_step(recorder, model, optimizer, run, clip=clip)
+        recorder.close()
     return recorder
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from advisor.ledger import Holding, Ledger, Moment
 
@@ -25,6 +25,7 @@ class StorageLike(Protocol):
     dtype: str
     part: str | None
     name: str | None
+    site: str
 
 
 class EventLike(Protocol):
@@ -95,6 +96,33 @@ def ledger(
             )
     moments = tuple(Moment(f"probe.{name}", PHASE_OF.get(name, name)) for name in points)
     return Ledger("probed", tuple(holdings), moments, rank="max", software=software)
+
+
+def as_json(
+    events: Sequence[EventLike], storages: Mapping[int, StorageLike], marks: Sequence[tuple[int, str, int]], *, vocab: int, last_step: int
+) -> dict[str, Any]:
+    """The whole stream as plain data: allocated bytes after each event, each storage's life, and who is alive at the largest moment."""
+    points = peaks(events, storages, marks, last_step)
+    top = max(points.values(), key=lambda p: p.bytes)
+    born: dict[int, int] = {}
+    died: dict[int, int] = {}
+    allocated, current = [], 0
+    for index, event in enumerate(events):
+        (died if event.free else born)[event.id] = index
+        current += -storages[event.id].bytes if event.free else storages[event.id].bytes
+        allocated.append(current)
+    lives = [
+        {
+            "id": number, "bytes": s.bytes, "part": part_of(s, vocab), "name": s.name, "operator": s.operator, "module": s.module, "site": s.site,
+            "shape": list(s.shape), "dtype": s.dtype, "phase": s.phase, "step": s.step + 1, "born": born[number], "died": died.get(number),
+        }
+        for number, s in storages.items() if number in born
+    ]  # fmt: skip
+    return {
+        "version": 1, "unit": "events in order; bytes as the allocator counts them", "last_step": last_step + 1,
+        "phases": [{"from": index, "phase": name, "step": step + 1} for index, name, step in marks],
+        "peak": {"phase": top.phase, "bytes": top.bytes, "alive": sorted(top.alive)}, "allocated": allocated, "storages": lives,
+    }  # fmt: skip
 
 
 def part_of(storage: StorageLike, vocab: int) -> str:
