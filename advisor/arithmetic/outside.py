@@ -52,10 +52,10 @@ def outside(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
     peak, apart = spread(held)
     varied = ctx.job.batch.packed is False and ctx.framework in PADS
     moving = max(0, peak - resting(held))
-    several = any(h.part == "communication" and h.device == "gpu" for h in held)
-    short = STREAMS_SHORT if ctx.strategy in FSDP else 0.0
-    grown = round(joined(held) / (1 - short)) if several else round_up(peak)
-    cache = grown - peak if expandable(ctx) else max(apart - peak, round((VARIED - 1) * moving) if varied else 0)
+    if expandable(ctx):
+        cache = max(0, _grown(ctx, held, peak) - peak)
+    else:
+        cache = max(apart - peak, round((VARIED - 1) * moving) if varied else 0)
     usable = ctx.run.usable
     if usable is not None:  # at the edge the allocator frees its cache and asks again
         room = usable[0] - sum(h.bytes for h in out) - peak
@@ -94,6 +94,13 @@ def spread(held: Sequence[Holding]) -> tuple[int, int]:
             moments[moment] = moments.get(moment, 0) + size
             own[moment] = own.get(moment, 0) + size
     return max(moments.values(), default=0), sum(max(p.values()) for p in parts.values())
+
+
+def _grown(ctx: Context, held: Sequence[Holding], peak: int) -> int:
+    """Reserved bytes where segments grow: the peak in whole segments, for collectives on streams of their own."""
+    if not any(h.part == "communication" and h.device == "gpu" for h in held):
+        return round_up(peak)
+    return round(joined(held) / (1 - (STREAMS_SHORT if ctx.strategy in FSDP else 0.0)))
 
 
 def joined(held: Sequence[Holding]) -> int:
