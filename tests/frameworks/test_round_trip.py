@@ -12,7 +12,7 @@ from advisor.frameworks.decode import decode
 from advisor.frameworks.derive import DERIVATIONS
 from advisor.frameworks.settings import settings, written
 from advisor.frameworks.syntax import render
-from advisor.frameworks.table import Entry, Table, names, stack, table
+from advisor.frameworks.table import Entry, Table, names, of_framework, stack, table
 from advisor.job import Job
 from advisor.reading.configs import from_json, from_overrides, from_python, from_shell, from_toml, from_yaml
 from advisor.reading.configs.parsed import Parsed
@@ -129,3 +129,10 @@ def test_settings_of_an_unknown_framework_fall_back_to_the_trainer() -> None:
 
 def test_parsed_is_bounded() -> None:
     assert isinstance(Parsed("yaml").keys, list)
+
+
+@pytest.mark.parametrize("name", [n for n in names() if table(n).framework and n != "slime"])
+def test_a_framework_finds_its_table(name: str) -> None:
+    framework = table(name).framework
+    assert framework is not None
+    assert of_framework(framework) == name

@@ -44,6 +44,7 @@ def parse(text: str) -> Parsed:
     reader = _Script(parsed, text)
     for number, command in _commands(text):
         reader.command(command, number)
+    reader.unused()
     parsed.comments = [(i, m.group(1)) for i, line in enumerate(text.splitlines(), 1) if (m := re.search(r"(?:^|\s)#(?!!)\s*(\S.*)$", line))]
     return parsed
 
@@ -105,6 +106,14 @@ class _Script:
         self.lines = text.splitlines()
         self.variables: dict[str, str] = {}
         self.arrays: dict[str, list[str]] = {}
+        self.spread: set[str] = set()
+
+    def unused(self) -> None:
+        """Arrays that no command here uses: a file of arguments that another script reads."""
+        for name, words in self.arrays.items():
+            at = 0
+            while name not in self.spread and at < len(words):
+                at = self.flag(words, at, 1, "program") if words[at].startswith("-") else at + 1
 
     def where(self, word: str, start: int) -> tuple[int, str]:
         """The line of a word: from the command's start on, else anywhere (an array stands before its use)."""
@@ -163,6 +172,7 @@ class _Script:
             reference = _REFERENCE.match(word)
             if reference and reference.group(1) in self.arrays:
                 found += self.arrays[reference.group(1)]
+                self.spread.add(reference.group(1))
             elif reference and "[" in word:
                 continue  # an array of another file
             elif reference and "--" in (value := self.variables.get(reference.group(1), "")):
