@@ -25,11 +25,11 @@ SEQUENCES = (
 
 @dataclass(frozen=True, slots=True)
 class OnCard:
-    """One card of the catalogue and the verdict of the run on it, bytes of what the device shows."""
+    """One card of the catalogue and the verdict of the run on it, bytes that must be on it at once."""
 
     card: cards.Card
     verdict: Verdict
-    used_bytes: int
+    need_bytes: int
     usable_bytes: int
 
 
@@ -59,12 +59,16 @@ def _at(run: Run, micro: int, seq: int, known: dict[tuple[int, int], Verdict]) -
 
 
 def _judged(run: Run) -> tuple[Verdict, int]:
-    """The verdict and the expected bytes on the device; the range, which takes several estimates, only where it decides."""
+    """The verdict and the bytes that must be on the device at once, the cache left out.
+
+    The range, which takes several estimates, is worked out only where it decides.
+    """
     ledger = estimate(run)
     used = ledger.expected_totals()["device_used"].expected
+    need = ledger.peak().bytes + ledger.outside("context")
     if run.usable is not None and used > run.usable[0]:
-        return "ooms", used
-    return judge(run, ledger)[0], used
+        return "ooms", need
+    return judge(run, ledger)[0], need
 
 
 def largest_batches(found: dict[tuple[int, int], Verdict]) -> list[tuple[int, int | None]]:
@@ -83,9 +87,9 @@ def on_cards(run: Run) -> list[OnCard]:
     for card in cards.catalogue().values():
         try:
             changed = run.but(hardware={"gpu": card.id})
-            verdict, used = _judged(changed)
+            verdict, need = _judged(changed)
         except (JobError, CannotEstimate):
             continue
         if changed.usable is not None:
-            out.append(OnCard(card, verdict, used, changed.usable[0]))
+            out.append(OnCard(card, verdict, need, changed.usable[0]))
     return sorted(out, key=lambda c: (c.usable_bytes, c.card.name))

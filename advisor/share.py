@@ -174,6 +174,15 @@ def open_link(query: str | Mapping[str, str]) -> Opened:
     return Opened(job, evidence, tuple(dropped))
 
 
+def find_link(text: str) -> str | None:
+    """The query of a link of ours, where a text is one (an address, or the file that stands for one) and nothing else."""
+    line = text.strip()
+    if len(line) > MAX_READ or len(line.split()) != 1:
+        return None
+    query = line.partition("?")[2] if "?" in line else line
+    return query if query.startswith("v=") and query[2:3].isdecimal() else None
+
+
 def _pairs(query: str | Mapping[str, str], dropped: list[str]) -> dict[str, str]:
     if isinstance(query, str):
         text = query.partition("?")[2] if "?" in query else query

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.ledger import Ledger
+from advisor.ledger import Interval, Ledger
 from advisor.render import words
 from advisor.report import Verdict
 from advisor.run import Run
@@ -30,13 +30,19 @@ def judge(run: Run, ledger: Ledger) -> tuple[Verdict, str]:
     if run.missing or not ledger.holdings:
         what = ", ".join(run.missing) or "the model"
         return "incomplete", f"Not known, and it decides: {what}."
-    used = ledger.totals()["device_used"]
-    need = f"{show(used.expected)} at the peak {words.moment(peak.phase)} ({ledger.kind}, {show(used.low)} to {show(used.high)})"
+    need, used = needed(ledger), ledger.totals()["device_used"]
+    says = f"{show(need.expected)} at the peak {words.moment(peak.phase)} ({ledger.kind}, {show(need.low)} to {show(need.high)})"
     if run.usable is None:
-        return "incomplete", f"It needs {need}; name the card (hardware.gpu) to know whether that fits."
+        return "incomplete", f"It needs {says}; name the card (hardware.gpu) to know whether that fits."
     usable = run.usable[0]
     if used.high <= usable:
-        return "fits", f"It needs {need} of {show(usable)} usable."
+        return "fits", f"It needs {says} of {show(usable)} usable."
     if used.expected <= usable:
-        return "tight", f"It needs {need} of {show(usable)} usable: expected to fit, with no margin for the estimate's error."
-    return "ooms", f"It needs {need}, {show(used.expected - usable)} more than the {show(usable)} usable."
+        return "tight", f"It needs {says} of {show(usable)} usable: expected to fit, with no margin for the estimate's error."
+    return "ooms", f"It needs {says}, {show(used.expected - usable)} more than the {show(usable)} usable."
+
+
+def needed(ledger: Ledger) -> Interval:
+    """What must be on the card at once: tensors and the context. PyTorch's cache comes on top, and gives way when the card is full."""
+    allocated, context = ledger.totals()["max_allocated"], ledger.outside("context")
+    return Interval(allocated.low + context, allocated.expected + context, allocated.high + context)

@@ -7,7 +7,7 @@ from advisor.diagnosis import diagnose_reading
 from advisor.evidence import Evidence
 from advisor.job import Job
 from advisor.reading import Reading, read
-from advisor.share import link, open_link
+from advisor.share import find_link, link, open_link
 from advisor.stating import StatingError, state, validated
 from advisor.views.address import arrived, write
 from advisor.views.causes import show_causes, show_others
@@ -21,6 +21,7 @@ from advisor.views.verdict import banner, figures, printed
 from advisor.views.words import plain
 
 MAX_UPLOAD = 64 * 1024 * 1024
+MAX_LINK_FILE = 100_000
 HELD = st.session_state  # reading: what was read; report: the answer to it; shared, address: its link; dropped: what a link lost
 
 
@@ -55,14 +56,27 @@ def take_sample(name: str) -> None:
     answer(read([(file, text) for file, text in samples()[name]["files"].items()]))
 
 
+def take_link(query: str | dict[str, str]) -> None:
+    opened = open_link(query)
+    HELD.dropped = opened.dropped
+    if opened.job != Job() or opened.evidence != Evidence():
+        answer(Reading(opened.job, opened.evidence))
+
+
 def take_pasted() -> None:
     found = [("pasted text", HELD.pasted)] if HELD.pasted.strip() else []
     found += [(file.name, file.getvalue()[:MAX_UPLOAD]) for file in HELD.get("files") or []]
     HELD.dropped = ()
-    if found:
+    if len(found) == 1 and (query := find_link(as_text(found[0][1]))):
+        take_link(query)
+    elif found:
         answer(read(found))
     else:
         HELD.complaint = "Paste something or drop a file first; or try one of the samples."
+
+
+def as_text(content: str | bytes) -> str:
+    return content if isinstance(content, str) else content[:MAX_LINK_FILE].decode("utf-8", errors="replace")
 
 
 def start_again() -> None:
@@ -73,10 +87,7 @@ def start_again() -> None:
 
 here = arrived("diagnose")
 if here:
-    opened = open_link(here)
-    HELD.dropped = opened.dropped
-    if opened.job != Job() or opened.evidence != Evidence():
-        answer(Reading(opened.job, opened.evidence))
+    take_link(here)
 elif here is not None:
     start_again()
 if "address" in HELD:

@@ -200,6 +200,15 @@ def test_a_folder_and_standard_input(tmp_path: Path, error: Path) -> None:
     assert done.returncode == 1 and json.loads(done.stdout)["verdict"] == "ooms"
 
 
+def test_a_link_is_read_like_a_file(error: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(["diagnose", str(error), "--link"])
+    link = capsys.readouterr().out.strip()
+    assert cli.main(["diagnose", f"https://advisor.example/?{link}&mystery=1", "--json"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["failures"][0]["allocated_bytes"] > 15 * GIB
+    assert "mystery" in captured.err
+
+
 def _bad(folder: Path) -> dict[str, Path]:
     contents = {
         "empty": b"",

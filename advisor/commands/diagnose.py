@@ -6,9 +6,13 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from advisor.cli import UserError
 from advisor.commands import options, output
+
+if TYPE_CHECKING:
+    from advisor.reading import Reading
 
 MAX_FILES = 400  # of a folder, in order of name; a run of 256 ranks keeps one log each
 MAX_STDIN = 64 * 1024 * 1024
@@ -18,7 +22,9 @@ Item = tuple[str, "bytes | str | Path"]
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("files", nargs="+", metavar="FILE", help="error texts, logs, configs, scripts, nvidia-smi output, folders; - reads standard input")
+    parser.add_argument(
+        "files", nargs="+", metavar="FILE", help="error texts, logs, configs, scripts, nvidia-smi output, folders, or one link; - reads standard input"
+    )
     options.add_json(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print Markdown, for an issue")
@@ -36,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from advisor.stating import StatingError, state
 
     stated = options.overrides(args)
-    reading = read(items(args.files))
+    reading = _of_link(args.files) or read(items(args.files))
     if stated:
         try:
             job, evidence = state(reading.job, reading.evidence, stated, "command line")
@@ -65,6 +71,20 @@ def run(args: argparse.Namespace) -> int:
     if args.strict and report.exit_code == 0 and (report.verdict == "tight" or doubled):
         return 1
     return int(report.exit_code)
+
+
+def _of_link(names: list[str]) -> Reading | None:
+    """What a link says, where one is all that was given; what it lost is said on standard error."""
+    from advisor.reading import Reading
+    from advisor.share import find_link, open_link
+
+    query = find_link(names[0]) if len(names) == 1 else None
+    if query is None:
+        return None
+    opened = open_link(query)
+    for text in opened.dropped:
+        print(f"advisor: the link held something that could not be used: {text}", file=sys.stderr)
+    return Reading(opened.job, opened.evidence)
 
 
 def items(names: list[str]) -> list[Item]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from advisor.render import words
+from advisor.render.quoted import quoted
 from advisor.render.terminal import cost
 from advisor.report import Report
 from advisor.units import show
@@ -31,6 +32,8 @@ def report(report: Report) -> str:
 
 def _head(report: Report) -> Iterator[str]:
     yield f"<h1>{escape(words.VERDICTS[report.verdict])}</h1><p>{escape(report.sentence)}</p>"
+    if (said := quoted(report.evidence.failure, report.ledger)) is not None:
+        yield f"<p>Quoted from the error: {escape(said)}</p>"
 
 
 def _peak(report: Report) -> Iterator[str]:

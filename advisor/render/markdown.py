@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from advisor.render import words
+from advisor.render.quoted import quoted
 from advisor.render.terminal import cost
 from advisor.report import Finding, Report, Step
 from advisor.units import show
@@ -15,6 +16,7 @@ def report(report: Report) -> str:
     blocks = [
         f"## {words.VERDICTS[report.verdict]}",
         escape(report.sentence),
+        escape(quoted(report.evidence.failure, report.ledger) or ""),
         *_peak(report),
         *_causes(report),
         *_plan(report),

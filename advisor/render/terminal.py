@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from advisor.ledger import Ledger, explain
 from advisor.render import words
 from advisor.render.paper import Paper
+from advisor.render.quoted import quoted
 from advisor.report import Finding, Plan, Report, Step
 from advisor.run import Run
 from advisor.units import show
@@ -22,6 +23,8 @@ def report(report: Report, paper: Paper) -> str:
     if report.verdict == "unreadable":
         _not_understood(paper, report, limit=5)
         return paper.text()
+    if (said := quoted(report.evidence.failure, report.ledger)) is not None:
+        paper.say(f"The error says: {said}")
     if report.ledger is not None:
         _peak(paper, report.ledger, report.capacity_bytes, report.capacity_why)
     _causes(paper, report.findings)
@@ -90,17 +93,19 @@ def _peak(paper: Paper, ledger: Ledger, usable: int | None, why: str | None, pha
     if not peak.bytes:
         return
     outside = {part: ledger.outside(part) for part in ("allocator", "context")}
-    used = peak.bytes + sum(outside.values())
+    need = peak.bytes + outside["context"]
     name = "Peak" if phase is None else "Largest moment"
-    inside = f", {show(peak.bytes)} of it allocated by PyTorch" if used != peak.bytes else ""
-    paper.heading(f"{name} {words.moment(peak.phase)}: {show(used)} on the card{inside} ({ledger.kind})")
+    inside = f", {show(peak.bytes)} of it allocated by PyTorch" if need != peak.bytes else ""
+    paper.heading(f"{name} {words.moment(peak.phase)}: {show(need)} needed{inside} ({ledger.kind})")
     if usable is not None:
-        paper.gauge(used, usable)
-        left = usable - used
+        paper.gauge(need, usable)
+        left = usable - need
         room = f"{show(left)} left" if left >= 0 else f"{show(-left)} over"
         paper.say(f"{show(usable)} usable ({why}); {room}", "dim", indent=2)
     parts = {**ledger.by_part(peak.moment.id), **{k: v for k, v in outside.items() if v}}
     paper.rows([(words.part(p), show(size), size) for p, size in sorted(parts.items(), key=lambda kv: -kv[1])], max(parts.values(), default=0))
+    if outside["allocator"]:
+        paper.say("The allocator's cache is not needed: it gives way when the card is full.", "dim", indent=2)
 
 
 def _causes(paper: Paper, findings: Iterable[Finding]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
-from advisor.report import Says
+if TYPE_CHECKING:
+    from advisor.report import Says
 
 VERDICTS: Mapping[str, str] = {
     "fits": "Fits",

@@ -35,10 +35,10 @@ def show_cards(run: Run) -> None:
     else:
         st.markdown("No card of the library holds it like this.")
     st.dataframe(
-        [{"Card": c.card.name, "Verdict": _WORDS[c.verdict], "Needs": gib(c.used_bytes, 1), "Usable": gib(c.usable_bytes, 1)} for c in found],
+        [{"Card": c.card.name, "Verdict": _WORDS[c.verdict], "Needs": gib(c.need_bytes, 1), "Usable": gib(c.usable_bytes, 1)} for c in found],
         column_config={
             "Needs": st.column_config.NumberColumn(
-                format="%.1f GiB", help="What the card would show, PyTorch's cache included: the cache gives way at the card's edge."
+                format="%.1f GiB", help="Tensors and the CUDA context. PyTorch's cache comes on top and gives way when the card is full."
             ),
             "Usable": st.column_config.NumberColumn(format="%.1f GiB"),
         },

@@ -13,6 +13,7 @@ from advisor.render.terminal import cost
 from advisor.report import Report, Step
 from advisor.run import Run
 from advisor.units import show
+from advisor.verdict import needed
 from advisor.views.causes import has_page, library_link
 from advisor.views.words import plain
 
@@ -145,16 +146,16 @@ def _sum(report: Report, ticked: Sequence[str]) -> None:
     together = apply_together(report.run, ticked)
     if together is None:
         return
-    before, after, used = report.ledger.peak().bytes, together.ledger.peak().bytes, together.ledger.totals()["device_used"]
+    before, after, need = report.ledger.peak().bytes, together.ledger.peak().bytes, needed(together.ledger).expected
     usable = together.run.usable[0] if together.run.usable else report.capacity_bytes
     with st.container(border=True):
         said = f"**With {len(ticked)} ticked:** {show(before)} → **{show(after)}** allocated" if ticked else f"**Nothing ticked:** {show(before)} allocated"
-        said += f"; with PyTorch's cache and the CUDA context the card shows {show(used.expected)}"
         if usable is not None:
-            room = usable - used.expected
-            fit = "fits" if used.high <= usable else "expected to fit, without margin" if room >= 0 else "does not fit"
-            icon = ":material/check_circle:" if used.high <= usable else ":material/warning:" if room >= 0 else ":material/error:"
-            said += f" of {show(usable)} usable. {icon} {fit.capitalize()}, {show(abs(room))} {'left' if room >= 0 else 'over'}"
+            high = together.ledger.totals()["device_used"].high
+            fit, icon = ("fits", "check_circle") if high <= usable else ("expected to fit, without margin for the estimate's error", "warning")
+            fit, icon = (fit, icon) if need <= usable else ("does not fit", "error")
+            said += f"; {show(need)} with the CUDA context, of {show(usable)} usable. :material/{icon}: {fit.capitalize()}"
+            said += f", {show(abs(usable - need))} {'left' if need <= usable else 'over'}"
         if ticked and together.step_time_ratio is not None:
             said += f"; {cost(together.step_time_ratio)}"
         st.markdown(f"{said}.")

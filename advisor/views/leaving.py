@@ -37,6 +37,17 @@ def show_leaving(report: Report, shared: Link) -> None:
             icon=":material/data_object:",
             help="Everything, for programs",
         )
+        if report.run is not None:
+            job = report.run.stated.to_yaml()
+            st.download_button(
+                "Job file",
+                job,
+                "job.yaml",
+                "application/yaml",
+                on_click="ignore",
+                icon=":material/settings:",
+                help="The settings, for advisor estimate and advisor plan",
+            )
         with st.popover("Link", icon=":material/link:"):
             _link(shared)
         with st.popover("Lines for a chat", icon=":material/chat:"):
@@ -45,7 +56,8 @@ def show_leaving(report: Report, shared: Link) -> None:
 
 def _link(shared: Link) -> None:
     if not shared.fits:
-        st.markdown("This run has more settings than a link can carry safely. Take the JSON instead.")
+        st.markdown("This run has more settings than an address can carry safely. Take the file instead: dropped on this page it does the same.")
+        st.download_button("Link as a file", shared.query, "diagnosis-link.txt", "text/plain", on_click="ignore", icon=":material/link:")
         return
     address = urlsplit(st.context.url or "http://localhost:8501/")
     st.code(f"{address.scheme}://{address.netloc}{address.path}?{shared.query}", language=None, wrap_lines=True)

@@ -108,7 +108,7 @@ def test_ticking_changes_the_sum(address: str, browser: "playwright.Browser") ->
 
 def test_explore_by_link_and_by_slider(address: str, browser: "playwright.Browser") -> None:
     page = open_page(browser, f"{address}/explore?v=1&model.name=Qwen/Qwen2.5-7B&batch.micro_batch=4&batch.seq_len=2048&hardware.gpu=h100-80gb")
-    page.get_by_text("Peak on one card").wait_for()
+    page.get_by_text("Needed on one card").wait_for()
     figure = page.get_by_test_id("stMetricValue").first
     before = figure.inner_text()
     slider = page.get_by_role("slider", name="Sequence length")

@@ -104,6 +104,58 @@ def test_a_tampered_link_says_what_was_dropped() -> None:
     assert "batch.micro" in said and "layers" in said
 
 
+def test_a_link_can_be_pasted_like_anything_else() -> None:
+    at = app().run()
+    at.text_area(key="pasted").input("https://advisor.example/?v=1&model.name=meta-llama/Llama-3.1-8B&error=gpu-memory&error.allocated=15.83GiB").run()
+    next(b for b in at.button if b.label == "Diagnose").click().run()
+    assert not at.exception
+    assert at.session_state.report.verdict == "ooms"
+    assert at.session_state.reading.job.model.name == "meta-llama/Llama-3.1-8B"
+
+
+def sample(name: str) -> AppTest:
+    at = app().run()
+    at.button(key=f"sample:{name}").click().run()
+    return at
+
+
+def test_unticking_a_change_takes_it_out_of_the_sum() -> None:
+    at = sample("3-dpo-zero2")
+    before = next(m.value for m in at.markdown if "ticked" in m.value)
+    step = next(box for box in at.checkbox if box.value)
+    step.uncheck().run()
+    assert not at.exception
+    after = next(m.value for m in at.markdown if "ticked" in m.value)
+    assert after != before
+
+
+def test_an_assumption_put_right_becomes_a_stated_fact() -> None:
+    at = sample("3-dpo-zero2")
+    at.number_input(key="fact:hardware.nodes").set_value(2).run()
+    assert not at.exception
+    assert at.session_state.reading.job.hardware.nodes == 2
+    assert any(f.field == "hardware.nodes" and f.kind == "stated" for f in at.session_state.report.read)
+    assert at.session_state.address["hardware.nodes"] == "2"
+
+
+def test_the_question_is_answered_and_not_asked_again() -> None:
+    at = app().run()
+    at.text_area(key="pasted").input(
+        "model = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-3.1-8B')\nargs = TrainingArguments(per_device_train_batch_size=2)\n" + ERROR
+    )
+    next(b for b in at.button if b.label == "Diagnose").click().run()
+    assert not at.exception
+    asked = at.session_state.report.next_question
+    assert asked is not None
+    answer = asked.options[0] if asked.options else 2048
+    widget = next(w for kind in ("button_group", "select_slider", "selectbox", "number_input") for w in getattr(at, kind) if w.key == f"ask:{asked.field}")
+    widget.set_value(answer).run()
+    assert not at.exception
+    assert at.session_state.reading.job.get(asked.field) == answer
+    after = at.session_state.report.next_question
+    assert after is None or after.field != asked.field
+
+
 def test_explore_moves_the_estimate() -> None:
     at = app().run()
     at.switch_page("../../pages/explore.py").run()
