@@ -13,7 +13,6 @@ from typing import Any
 
 from advisor import knowledge
 from advisor.evidence import Fact
-from advisor.job import JobError
 from advisor.ledger import Interval, Ledger
 from advisor.run import Run
 
@@ -85,13 +84,21 @@ def _spread(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) 
 
 
 def _with(run: Run, fact: Fact, value: Any) -> Run | None:
+    """The run with one assumed value replaced. Only that value is validated."""
     section, _, name = fact.field.partition(".")
-    try:
-        job = run.job.but(**({section: {name: value}} if name else {section: value}))
-    except JobError:
-        return None
+    if name:
+        current = getattr(run.job, section)
+        if current is None or "." in name:
+            return None
+        try:
+            checked = getattr(type(current).model_validate({name: value}), name)
+        except ValueError:  # a default's table that lists what the field does not take: no reason to fail here
+            return None
+        job = run.job.model_copy(update={section: current.model_copy(update={name: checked})})
+    else:
+        job = run.job.model_copy(update={section: value})
     varied = replace(run, job=job, _cache={})
-    if section != "model" and varied.job.model is run.job.model:
+    if section != "model":
         varied.__dict__["architecture"] = run.architecture  # the same model: no need to read its config again
     return varied
 

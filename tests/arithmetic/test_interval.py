@@ -1,0 +1,37 @@
+"""Ranges: they hold the expected figure, move with what is assumed, and end at the card."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from advisor.arithmetic import estimate
+from advisor.arithmetic.interval import errors, kinds
+from advisor.evidence import Fact
+from advisor.run import resolve
+from tests.arithmetic.jobs import job
+
+
+def test_low_expected_high_are_in_order() -> None:
+    for interval in estimate(job()).totals().values():
+        assert 0 <= interval.low <= interval.expected <= interval.high
+
+
+def test_an_assumption_widens_the_range() -> None:
+    run = resolve(job())
+    facts = {**run.facts, "activations.checkpointing": Fact("activations.checkpointing", "full", "assumed", alternatives=("none",))}
+    sure, unsure = estimate(run).totals()["max_allocated"], estimate(replace(run, facts=facts, _cache={})).totals()["max_allocated"]
+    assert unsure.expected == sure.expected
+    assert unsure.high > sure.high
+
+
+def test_an_alternative_that_the_field_does_not_take_is_passed_over() -> None:
+    run = resolve(job())
+    facts = {**run.facts, "activations.checkpointing": Fact("activations.checkpointing", "full", "assumed", alternatives=(0.5,))}
+    assert estimate(replace(run, facts=facts, _cache={})).totals()["max_allocated"] == estimate(run).totals()["max_allocated"]
+
+
+def test_kinds_go_from_narrow_to_all_and_a_table_holds_the_exact_estimate() -> None:
+    found = kinds(resolve(job()))
+    assert found[-1] == "all"
+    low, high = errors("max_allocated", found)
+    assert low <= 1.0 <= high
