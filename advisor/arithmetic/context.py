@@ -192,7 +192,7 @@ def read(run: Run, stage: Stage | None = None) -> Context:
     compute = bytes_of(precision.compute if precision.compute in ("fp32", "bf16", "fp16") else "bf16" if precision.compute else precision.weights)
     mixed = precision.mixed or "none"
     return Context(
-        run=run, job=job, arch=arch, deviations=run.deviations, moments=_present(job),
+        run=run, job=job, arch=arch, deviations=run.deviations, moments=_present(run, job),
         weight=weight, compute=compute,
         gradient=bytes_of(precision.gradients, weight), state=bytes_of(job.optimizer.states, bytes_of(precision.master, weight)),
         reduce=bytes_of(precision.reduce, compute), adapter=bytes_of(method.adapter_dtype, 4), autocast=mixed == "autocast",
@@ -225,7 +225,7 @@ def _tokens(job: Job) -> tuple[int, int]:
     return batch.micro_batch, seq
 
 
-def _present(job: Job) -> frozenset[str]:
+def _present(run: Run, job: Job) -> frozenset[str]:
     phases = {"load", "forward", "loss", "backward", "step"}
     if job.rollout is not None and job.rollout.placement != "separate":
         phases |= {"rollout", "sync"}
@@ -234,4 +234,6 @@ def _present(job: Job) -> frozenset[str]:
             phases.add(section)
     if job.save is not None and job.save.merge not in (None, "none"):
         phases.add("merge")
+    for deviation in run.deviations:  # a fault at a save is one, whether or not the job says how it saves
+        phases.update(deviation.phases)
     return at.of_phases(phases)

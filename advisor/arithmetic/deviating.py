@@ -8,7 +8,8 @@ from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.dtypes import bytes_of
 from advisor.arithmetic.models import frozen_copy
-from advisor.arithmetic.sharding import split, weight_ranks
+from advisor.arithmetic.sharding import quantised_ranks, split, weight_ranks
+from advisor.arithmetic.weights import quantised_bytes
 from advisor.deviation import Deviation
 from advisor.ledger import Holding
 
@@ -57,6 +58,15 @@ def _extra(ctx: Context, d: Deviation, held: Sequence[Holding]) -> Iterator[Hold
 
 
 def _ineffective(ctx: Context, d: Deviation) -> Iterator[Holding]:
+    if d.field == "method.base" and ctx.counts.quantised:
+        payload, _ = quantised_bytes(ctx)
+        wide = ctx.weight * ctx.counts.quantised
+        yield Holding(
+            "weights", "quantised base in 16 bit", max(0, split(wide, quantised_ranks(ctx)) - split(payload, quantised_ranks(ctx))), _alive(ctx, d),
+            "elements x bytes_each - payload_bytes", {"elements": ctx.counts.quantised, "bytes_each": ctx.weight, "payload_bytes": payload}, _source(d),
+            copy_of=f"base in {ctx.base}", need="avoidable",
+        )  # fmt: skip
+        return
     if d.field != "parallel.strategy" or weight_ranks(ctx) == 1:
         return
     c, ranks = ctx.counts, weight_ranks(ctx)

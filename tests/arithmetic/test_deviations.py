@@ -48,3 +48,19 @@ def test_sharding_inactive_at_load_holds_the_whole_model() -> None:
     whole = estimate(run.deviating(ineffective("parallel.strategy", phases=("load",))))
     assert whole.at("load") >= 8 * next(h.bytes for h in whole.holdings if h.name == "trained weights")
     assert whole.at("step") == estimate(run).at("step")
+
+
+@pytest.mark.parametrize("phase", ["save", "resume", "eval", "merge"])
+def test_a_fault_makes_its_phase_real(phase: str) -> None:
+    run = resolve(job(**SHARDED))
+    assert phase not in estimate(run).phases()
+    faulted = estimate(run.deviating(extra("weights", bytes=1 << 33, phases=(phase,))))
+    assert faulted.at(phase) >= 1 << 33
+    assert faulted.peak().phase == phase
+
+
+def test_a_merge_that_widens_the_base() -> None:
+    run = resolve(job(method={"kind": "lora", "rank": 8, "targets": "attention", "base": "nf4"}))
+    merged = estimate(run.deviating(ineffective("method.base", phases=("merge",))))
+    widened_base = next(h for h in merged.holdings if h.name == "quantised base in 16 bit")
+    assert widened_base.bytes > 2 * next(h.bytes for h in merged.holdings if h.name == "base in nf4")
