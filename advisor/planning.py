@@ -9,10 +9,11 @@ from advisor.evidence import Evidence
 from advisor.planner.constraints import ORDER, Constraints
 from advisor.planner.curing import cure, remedies_of
 from advisor.planner.hardware import smallest_that_fits
+from advisor.planner.layouts import Layout, layouts
 from advisor.planner.limits import max_micro_batch, max_seq_len, which_cards
 from advisor.planner.measuring import Bench, Candidate
-from advisor.planner.searching import free, search
-from advisor.planner.stepping import alternatives, steps
+from advisor.planner.searching import free, search, shrink
+from advisor.planner.stepping import alternatives, frontier, steps
 from advisor.report import Finding, Plan
 from advisor.run import Run
 from advisor.units import show
@@ -116,22 +117,23 @@ def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozens
         says += " No set was found that leaves room for the estimate's error: watch the first steps."
     if best.alters_learning:
         says += " It changes what is learned; no set was found that does not."
-    return Plan(chain, True, says, runner_up, alternatives(bench, start, best))
+    return Plan(chain, True, says, runner_up, alternatives(bench, start, best), frontier=frontier(bench, start))
 
 
 def _nothing(bench: Bench, start: Candidate, freed: Candidate, first: frozenset[str]) -> Plan:
-    measured = [c for c in bench._known.values() if c is not None]
-    kept = [c for c in measured if all(change in c.changes for change in freed.changes) and not c.alters_learning] or [freed]
+    kept = [c for c in bench.measured() if all(change in c.changes for change in freed.changes) and not c.alters_learning] or [freed]
     least = min(kept, key=lambda c: c.used_bytes)
     part, size = max(least.ledger.by_part().items(), key=lambda x: x[1], default=("nothing", 0))
     irreducible = f"After all of it {part} still needs {show(size)} of the {show(least.capacity_bytes or 0)} usable; all together {show(least.used_bytes)}."
     hardware = smallest_that_fits(bench, least)
+    if hardware is not None:
+        hardware = shrink(bench, hardware, freed, tightly=True)  # on the larger hardware not all of it is needed
     chain = steps(bench, start, hardware if hardware is not None else least, first, tightly=True)
     if hardware is not None:
         says = f"No set of changes fits this card. {_card_words(hardware)}"
     else:
         says = "No set of changes fits this card, and no single larger card of the catalogue holds it either: a smaller model, or more cards to divide over."
-    return Plan(chain, hardware is not None, says, (), alternatives(bench, start, least), irreducible)
+    return Plan(chain, hardware is not None, says, (), alternatives(bench, start, least), irreducible, frontier(bench, start))
 
 
 def _card_words(c: Candidate) -> str:
@@ -141,4 +143,4 @@ def _card_words(c: Candidate) -> str:
     return f"With them, the smallest hardware that would do is {cards} x {name}."
 
 
-__all__ = ["Constraints", "max_micro_batch", "max_seq_len", "plan", "which_cards"]
+__all__ = ["Constraints", "Layout", "layouts", "max_micro_batch", "max_seq_len", "plan", "which_cards"]

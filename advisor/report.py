@@ -87,6 +87,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """A set of changes that no other set tried beats in both memory and time; the time of a token is relative to the run as it is."""
+
+    techniques: tuple[str, ...]
+    peak_bytes: int
+    step_time_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The least set of changes, the runner-up, and what the search says in words."""
 
@@ -96,6 +105,7 @@ class Plan:
     runner_up: tuple[Step, ...] = ()
     alternatives: tuple[Step, ...] = ()  # single changes that would help, beside the plan: what the page offers to tick
     irreducible: str | None = None
+    frontier: tuple[Point, ...] = ()  # memory against time, smallest first
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -13,7 +14,10 @@ from advisor import deviation as dev
 from advisor.arithmetic import estimate
 from advisor.evidence import Evidence, Failure
 from advisor.job import read_job
-from advisor.planning import Constraints, max_micro_batch, max_seq_len, plan, which_cards
+from advisor.planner.constraints import compatible
+from advisor.planner.measuring import Bench
+from advisor.planner.searching import SAME_TIME, cost, free, options, search
+from advisor.planning import Constraints, layouts, max_micro_batch, max_seq_len, plan, which_cards
 from advisor.report import Finding, Plan, Step
 from advisor.rules.rule import TIERS
 from advisor.run import Run, resolve
@@ -213,3 +217,62 @@ def test_host_memory_bounds_what_is_offloaded() -> None:
     start = run(model={"name": "meta-llama/Llama-3.1-8B"}, batch={"micro_batch": 1}, hardware={"gpu": "rtx4090-24gb", "host_memory_gib": 16.0})
     made = plan(start)
     assert not {"offload-optimizer", "offload-parameters"} & {s.technique for s in made.steps if s.fits_after}
+
+
+def test_layouts_keep_gpus_and_samples() -> None:
+    start = run(
+        model={"name": "meta-llama/Llama-3.1-70B"}, objective="pretrain", batch={"micro_batch": 1, "seq_len": 8192, "gradient_accumulation": 16},
+        parallel={"strategy": "megatron-distributed", "shard": 64}, hardware={"gpu": "h100-80gb", "gpus_per_node": 8, "nodes": 8},
+        framework={"name": "megatron-lm"},
+    )  # fmt: skip
+    found = layouts(start)
+    assert found
+    assert found[0].fits
+    for layout in found:
+        assert layout.run.world == start.world
+        assert layout.tensor * layout.context * layout.pipeline * layout.data == start.world
+        p, b = layout.run.job.parallel, layout.run.job.batch
+        passes = (p.microbatches or 1) if layout.pipeline > 1 else (b.gradient_accumulation or 1)
+        assert layout.data * passes * (b.micro_batch or 1) == 64 * 16
+    fitting_ones = [x for x in found if x.fits]
+    assert [x.seconds for x in fitting_ones] == sorted(x.seconds for x in fitting_ones)
+    assert layouts(run(framework={"name": "unsloth"})) == []
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        run(method={"kind": "lora"}, batch={"micro_batch": 8}, activations={"checkpointing": "none"}),
+        run(batch={"micro_batch": 2}, parallel={"strategy": "ddp", "replicate": 4}, hardware={"gpu": "l40s-48gb", "gpus_per_node": 4}),
+        run(batch={"micro_batch": 2, "gradient_accumulation": 8}, framework={"name": "hf-trainer"}),
+    ],
+)
+def test_no_cheaper_set_was_missed(start: Run) -> None:
+    """Against every set of up to three changes of the stage in which the plan ended."""
+    bench = Bench(start, lambda r: r.usable[0] if r.usable else None, None, Constraints(), budget=10_000)
+    base = bench.measure(())
+    assert base is not None
+    first = base
+    for tier in ("copies", "fallback"):
+        base = free(bench, base, tier)
+    stage = next((tiers for tiers in (frozenset({"shard"}), frozenset({"shard", "batch"})) if search(bench, base, first, tiers, heavy=0, altering=False)), None)
+    assert stage is not None
+    found = search(bench, base, first, stage, heavy=0, altering=False)
+    cheapest = cost(found[0], first)[1]
+    singles = options(bench, base, stage, heavy=0, altering=False)
+    for size in (1, 2, 3):
+        for chosen in combinations(singles, size):
+            names = frozenset(i for i, _ in chosen)
+            if len(names) < size or not compatible(names | base.ids):
+                continue
+            tried = bench.measure((*base.changes, *chosen))
+            if tried is not None and bench.fits(tried):
+                assert cost(tried, first)[1] >= cheapest - SAME_TIME - 1e-9, chosen
+
+
+def test_the_frontier_trades_memory_for_time() -> None:
+    frontier = plan(run(batch={"micro_batch": 8})).frontier
+    assert len(frontier) > 2
+    assert [p.peak_bytes for p in frontier] == sorted(p.peak_bytes for p in frontier)
+    ratios = [p.step_time_ratio for p in frontier]
+    assert ratios == sorted(ratios, reverse=True)

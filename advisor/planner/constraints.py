@@ -53,7 +53,7 @@ DIVIDING = frozenset({"zero-1", "zero-2", "zero-3", "fsdp"})
 
 # A change is riskier where it brings a library, touches how the job is launched, or depends on kernels that differ between versions.
 RISK = {
-    "fused-linear-loss": 1, "fused-kernels": 1, "eight-bit-optimizer": 1, "sequence-packing": 2, "zero-1": 2, "zero-2": 2, "zero-3": 2,
+    "fused-linear-loss": 1, "fused-kernels": 1, "eight-bit-optimizer": 2, "sequence-packing": 2, "zero-1": 2, "zero-2": 2, "zero-3": 2,
     "fsdp": 2, "optimizer-in-backward": 2, "selective-checkpointing": 1, "offload-optimizer": 3, "offload-parameters": 3, "offload-nvme": 4,
     "tensor-parallel": 4, "context-parallel": 4, "ulysses": 4, "pipeline-parallel": 5, "expert-parallel": 4, "fp8-training": 3,
     "separate-rollout": 4, "offload-activations": 2, "tiled-mlp": 2, "galore": 3, "qlora": 2, "lora": 2, "dora": 2,

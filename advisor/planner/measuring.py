@@ -83,6 +83,10 @@ class Bench:
             return True
         return c.used_bytes + min(most, c.error_bytes) <= c.capacity_bytes
 
+    def measured(self) -> list[Candidate]:
+        """All candidates measured so far."""
+        return [c for c in self._known.values() if c is not None]
+
     def measure(self, changes: Sequence[Change]) -> Candidate | None:
         """The candidate of a set of changes, applied in tier order; ``None`` where one of them is not applicable then."""
         key = ordered(changes)

@@ -13,21 +13,24 @@ from advisor.planner.measuring import Bench, Candidate, Change, Changes, ordered
 from advisor.techniques import TIERLESS, all_techniques
 
 MATTERS = 0.004  # share of the capacity below which a change is not worth a step of the plan
-SAME_TIME = 0.03  # differences below this are less than the estimate of time can tell
+SAME_TIME = 0.05  # differences below this are less than the estimate of time can tell
 WIDTH = 12
 FIRST_BEAM = 6
 BEAM = 4
 DEPTH = 6
-BUDGET = 110  # estimates of one search, about 1 ms each
+BUDGET = 150  # estimates of one search, about 1 ms each
 ASKED = 6
 SHRUNK = 3
 GOOD_ENOUGH = 1.03  # of the time of a token: no need to look for a larger set that is faster
-BEARABLE = 1.6  # pairs are always looked at; triples where the best pair costs more than this; beyond, the first depth that fits is taken
+ENOUGH_DEPTH = 3  # sets of up to three are looked at even where a smaller one fits; beyond, the first depth that fits is taken
 
 
 def cost(c: Candidate, start: Candidate) -> tuple[int, float, int, int]:
-    """Altering last, then the time of a token in steps of :data:`SAME_TIME`, then how many changes, then how risky."""
-    ratio = c.seconds_per_token / max(start.seconds_per_token, 1e-30)
+    """Altering last, then the time of a token in steps of :data:`SAME_TIME`, then how many changes, then how risky.
+
+    A set that is faster than the run as it is counts as equal to it: memory was asked for, and a change is not added for speed.
+    """
+    ratio = max(1.0, c.seconds_per_token / max(start.seconds_per_token, 1e-30))
     return (c.alters_learning, round(round(ratio / SAME_TIME) * SAME_TIME, 3), len(c.changes), sum(RISK.get(i, 0) for i in c.ids))
 
 
@@ -109,10 +112,11 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
         grown = [c for parent in level for s in singles if bench.spent < limit and (c := extended(parent, s)) is not None and (depth == 1 or lowers(c, parent))]
         found.extend(_proven(bench, grown, start, tightly=tightly))
         cheapest = min((cost(c, start)[1] for c in found), default=None)
-        enough = cheapest is not None and (cheapest <= GOOD_ENOUGH or (depth >= 2 and cheapest <= BEARABLE) or depth >= 3)
+        enough = cheapest is not None and (cheapest <= GOOD_ENOUGH or depth >= ENOUGH_DEPTH)
         if not grown or bench.spent >= limit or enough:
             break
-        level = _beam([c for c in grown if c not in found], BEAM if depth > 1 else FIRST_BEAM)
+        open_ones = [c for c in grown if c not in found and (cheapest is None or cost(c, start)[1] < cheapest)]
+        level = _beam(open_ones, BEAM if depth > 1 else FIRST_BEAM)
     best = sorted(found, key=lambda c: cost(c, start))[:SHRUNK] or [everything]
     minimal = {m.changes: m for c in best if (m := shrink(bench, c, base, tightly=tightly))}
     return sorted(minimal.values(), key=lambda c: cost(c, start))

@@ -10,7 +10,7 @@ from advisor.planner import words
 from advisor.planner.constraints import ORDER
 from advisor.planner.measuring import Bench, Candidate, Change, ordered, technique_of
 from advisor.planner.searching import lowers
-from advisor.report import Step
+from advisor.report import Point, Step
 from advisor.run import Run
 from advisor.techniques import TIERLESS, Technique, all_techniques
 from advisor.units import show
@@ -117,4 +117,16 @@ def alternatives(bench: Bench, start: Candidate, end: Candidate, *, spare: bool 
     return tuple(step for _, _, step in sorted(found, key=lambda x: x[:2])[:MOST_ALTERNATIVES])
 
 
-__all__ = ["alternatives", "lines", "ordered", "steps", "title"]
+def frontier(bench: Bench, start: Candidate) -> tuple[Point, ...]:
+    """Of all sets that were measured and alter nothing that is learned, those that no other beats in both memory and time."""
+    kept: list[Point] = []
+    fastest = float("inf")
+    for c in sorted(bench.measured(), key=lambda c: (c.peak_bytes, c.seconds_per_token)):
+        if c.alters_learning or c.seconds_per_token >= fastest or any(technique_of(change).tier == "hardware" for change in c.changes):
+            continue
+        fastest = c.seconds_per_token
+        kept.append(Point(tuple(i for i, _ in c.changes), c.peak_bytes, c.seconds_per_token / max(start.seconds_per_token, 1e-30)))
+    return tuple(kept)
+
+
+__all__ = ["alternatives", "changed_lines", "frontier", "lines", "ordered", "steps", "title"]

@@ -23,7 +23,9 @@ def more_gpus(run: Run) -> Run | NotApplicable:
 
 
 def _lacks(card: Card, compute: str | None) -> bool:
-    return compute is not None and compute in ("bf16", "fp8") and card.supports.get(compute) is False
+    """Whether a card cannot compute in the job's dtype, or its rate is not known, so that no time could be given for it."""
+    unable = compute in ("bf16", "fp8") and card.supports.get(compute) is False
+    return unable or not (card.flops.get("bf16") or card.flops.get("fp16"))
 
 
 def larger_than(card: Card | None, capacity_bytes: int | None, compute: str | None = None) -> Card | None:
