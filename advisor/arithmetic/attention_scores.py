@@ -46,6 +46,11 @@ def kernel_of(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     return sdpa(ctx, block)
 
 
+def capped(ctx: Context) -> bool:
+    """Whether attention scores are capped by a tanh: as the config says; Gemma 2 unless it says otherwise (Gemma2Config: 50)."""
+    return ctx.arch.softcap_attention is not None or ctx.arch.model_type == "gemma2"
+
+
 def expands(ctx: Context) -> bool:
     """Whether Hugging Face's code repeats keys and values to all heads before the kernel, by family and version."""
     if ctx.source != "huggingface":
@@ -70,7 +75,7 @@ def sdpa(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     )
     sixteen = ctx.compute == 2 and (ctx.weight == 2 or ctx.autocast or ctx.job.precision.mixed in ("fsdp", "deepspeed", "megatron"))
     old = ctx.sm is not None and ctx.sm < 80
-    if ctx.arch.softcap_attention is not None and ctx.source == "huggingface":
+    if capped(ctx) and ctx.source in ("huggingface", "litgpt"):  # no fused kernel caps scores
         return "eager", True
     if old and ctx.job.precision.compute == "bf16":
         return "math", masked

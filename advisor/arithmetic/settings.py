@@ -7,7 +7,7 @@ from typing import Literal
 
 from advisor.architecture import Block
 from advisor.arithmetic import traits
-from advisor.arithmetic.attention_scores import expands, kernel_of
+from advisor.arithmetic.attention_scores import capped, expands, kernel_of
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.dtypes import bytes_of
@@ -48,7 +48,7 @@ def of(ctx: Context, block: Block) -> Setting:
         fused=ctx.kernels | COMPILED if ctx.compiled else ctx.kernels, source=ctx.source, activation=ctx.arch.activation,
         norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"),
         rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, around=family.around, wide_qk=family.wide_qk,
-        tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=ctx.arch.softcap_attention is not None,
+        tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=capped(ctx),
         compiled=ctx.compiled, experts=experts_of(ctx),
     )  # fmt: skip
 
@@ -62,8 +62,8 @@ def _litgpt(ctx: Context, block: Block, adapted: bool) -> Setting:
         base=ctx.base if adapted and ctx.base in QUANTISED else "none", keeps_input=keeps_input(ctx),
         adapted=targets(block, method.targets) if adapted else frozenset(), rank=method.rank or 8,
         adapter=bytes_of(method.adapter_dtype, ctx.weight), norm_kind="layer" if ctx.arch.norm == "layernorm" else "rms-wide",
-        dropout=LITGPT_DROPOUT if method.dropout is None else method.dropout, kernel=kernel, source="litgpt",
-        activation=ctx.arch.activation if ctx.arch.activation != "gelu_new" else "gelu", softcap=ctx.arch.softcap_attention is not None,
+        dropout=litgpt_dropout(ctx), kernel=kernel, source="litgpt",
+        activation=ctx.arch.activation if ctx.arch.activation != "gelu_new" else "gelu", softcap=capped(ctx),
         compiled=ctx.compiled,
     )  # fmt: skip
 
@@ -79,6 +79,13 @@ def _megatron(ctx: Context, block: Block, adapted: bool) -> Setting:
         norm_kind="layer" if ctx.arch.norm == "layernorm" else "rms", activation=ctx.arch.activation, rotary="plain" if ctx.arch.rotary else "none",
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, experts="megatron", expert_ranks=ctx.expert, expert_tensor=ctx.expert_tensor,
     )  # fmt: skip
+
+
+def litgpt_dropout(ctx: Context) -> float:
+    """litgpt's own default where nobody wrote one (finetune/lora.py lora_dropout=0.05)."""
+    said, value = ctx.run.facts.get("method.dropout"), ctx.job.method.dropout
+    written = value is not None and (said is None or said.kind in ("stated", "read"))
+    return value if written and value is not None else LITGPT_DROPOUT
 
 
 def keeps_input(ctx: Context) -> bool:
