@@ -31,7 +31,7 @@ def widths(run: Run, again: Callable[[Run], Ledger]) -> Callable[[Ledger], dict[
         for name, value in expected.items():
             low, high = errors(name, kinds(run)) if name != "host" else (1.0, 1.0)
             out[name] = Interval(max(0, round((value - below[name]) * low)), value, round((value + above[name]) * high))
-        return _within_card(run, ledger, out)
+        return _within_card(run, ledger, _nested(out))
 
     return of
 
@@ -101,6 +101,15 @@ def _with(run: Run, fact: Fact, value: Any) -> Run | None:
     if section != "model":
         varied.__dict__["architecture"] = run.architecture  # the same model: no need to read its config again
     return varied
+
+
+def _nested(out: dict[str, Interval]) -> dict[str, Interval]:
+    """Reserved is never less than allocated, nor the device's figure less than reserved: their ranges neither."""
+    floor = out["max_allocated"]
+    for name in ("max_reserved", "device_used"):
+        i = out[name]
+        out[name] = floor = Interval(min(max(i.low, floor.low), i.expected), i.expected, max(i.high, floor.high))
+    return out
 
 
 def _within_card(run: Run, ledger: Ledger, out: dict[str, Interval]) -> dict[str, Interval]:

@@ -35,3 +35,10 @@ def test_kinds_go_from_narrow_to_all_and_a_table_holds_the_exact_estimate() -> N
     assert found[-1] == "all"
     low, high = errors("max_allocated", found)
     assert low <= 1.0 <= high
+
+
+def test_totals_nest() -> None:
+    totals = estimate(job(framework={"versions": {}})).totals()
+    allocated, reserved, used = (totals[name] for name in ("max_allocated", "max_reserved", "device_used"))
+    assert allocated.low <= reserved.low <= used.low
+    assert allocated.high <= reserved.high <= used.high
