@@ -80,7 +80,8 @@ def judge(run: Run, evidence: Evidence) -> Judgement:
         told = sum(s.weight for s in says if s.speaks_for)
         seen = told > 0
         reason = rule.applies(run, evidence) if rule.applies else None
-        if reason is not None and told < OVERRULES:
+        printed = {mark.id for mark in rule.marks if mark.pattern is not None}
+        if reason is not None and sum(s.weight for s in says if s.mark in printed) < OVERRULES:
             not_applicable.append((rule.id, reason))
             continue
         lacking = [path for path in rule.needs if _lacks(run, path)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from advisor.evidence import Evidence
 from advisor.ledger import Ledger
 from advisor.rules import residual
@@ -51,14 +53,25 @@ def guessed(run: Run, path: str) -> bool:
     return fact is None or fact.kind in GUESSED
 
 
-def share_marks(cause: str, *parts: str, some: float, most: float, weights: tuple[float, float], noun: str) -> tuple[Mark, Mark]:
-    """Two marks: the parts are at least ``some`` of the failing moment, and at least ``most``: each adds its weight."""
+def share_marks(
+    cause: str,
+    *parts: str,
+    some: float,
+    most: float,
+    weights: tuple[float, float],
+    noun: str,
+    unless: Callable[[Run, Evidence], str | None] | None = None,
+) -> tuple[Mark, Mark]:
+    """Two marks: the parts are at least ``some`` of the failing moment, and at least ``most``: each adds its weight.
+
+    ``unless``: where it returns a reason, the share says nothing.
+    """
 
     def at_least(threshold: float) -> Mark:
         def when(run: Run, evidence: Evidence) -> str | None:
             part = share(run, evidence, *parts)
             found = at_failure(run, evidence)
-            if found is None or part < threshold:
+            if found is None or part < threshold or (unless is not None and unless(run, evidence)):
                 return None
             _, total, phase = found
             return f"{noun} are {part:.0%} of the {show(total)} that the estimate shows at the {phase} peak ({show(part * total)})"

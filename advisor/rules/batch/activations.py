@@ -69,7 +69,7 @@ RULE = Rule(
             on="frame",
         ),
         Mark("activations-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
-        *share_marks("activations", "activations", some=0.3, most=0.5, weights=(0.9, 1.0), noun="activations"),
+        *share_marks("activations", "activations", "attention", some=0.3, most=0.5, weights=(0.9, 1.0), noun="activations"),
     ),
     remedies=("smaller-micro-batch", "shorter-sequence", "gradient-checkpointing", "context-parallel", "offload-activations"),
     fires=(

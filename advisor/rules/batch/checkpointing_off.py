@@ -80,7 +80,7 @@ RULE = Rule(
             on="frame",
         ),
         Mark("checkpointing-off-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
-        *share_marks("checkpointing-off", "activations", some=0.3, most=0.5, weights=(1.0, 1.0), noun="activations"),
+        *share_marks("checkpointing-off", "activations", "attention", some=0.3, most=0.5, weights=(1.0, 1.0), noun="activations"),
     ),
     remedies=("gradient-checkpointing", "selective-checkpointing", "smaller-micro-batch"),
     fires=(

@@ -68,11 +68,11 @@ RULE = Rule(
             ),
             pattern=r"logits\s*=\s*logits\.float|\.float\(\).*logits|logits\.float\(\)|loss_utils\.py|ForCausalLMLoss|cross_entropy|log_softmax|_get_(batch|per_token)_logps|"
             r"get_batch_logps|selective_log_softmax|entropy_from_logits|logprobs_from_logits|log_probs_from_logits|gather_log_probabilities|shift_logits|self\.(lm_head|output)\(|"
-            r"logits\s*=\s*logits\s*/|vocab_parallel_cross_entropy|logits\s*=\s*self\.|compute_logits",
+            r"logits\s*=\s*logits\s*/|vocab_parallel_cross_entropy|logits\s*=\s*self\.(lm_head|output|head|score|proj)|compute_logits",
             on="frame",
         ),
         Mark("logits-fused", -2.5, "no logits", "fused linear cross entropy works chunk by chunk", when=_none_made),
-        Mark("logits-evaluation", -1.0, "in evaluation", "the failing phase", when=_evaluating),
+        Mark("logits-evaluation", -2.0, "in evaluation", "the failing phase", when=_evaluating),
         Mark("logits-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
         *share_marks("logits", "logits", some=0.25, most=0.45, weights=(0.8, 1.0), noun="logits and their copies"),
     ),

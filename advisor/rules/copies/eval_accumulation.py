@@ -78,12 +78,22 @@ RULE = Rule(
             4.0,
             "predictions of all batches are joined on the device",
             "transformers trainer_pt_utils.nested_concat / torch_pad_and_concatenate / EvalLoopContainer",
-            pattern=r"nested_concat|torch_pad_and_concatenate|EvalLoopContainer|nested_gather|pad_across_processes|all_preds|preds_host",
+            pattern=(
+                r"nested_concat|torch_pad_and_concatenate|EvalLoopContainer|nested_gather|pad_across_processes|all_preds|preds_host|"
+                r"gather_for_metrics|_gpu_gather|distributed_concat|step_outputs\.append"
+            ),
             on="frame",
         ),
         Mark("eval-accumulation-phase", 2.0, "in evaluation", "the failing phase", when=_evaluating),
         Mark("eval-accumulation-keeps", 1.0, "keeps logits", "TrainingArguments eval_accumulation_steps None, prediction_loss_only False", when=_keeps),
         Mark("eval-accumulation-model", -2.0, "inside the model", "Trainer.prediction_step runs the model before anything is collected", when=_inside_model),
+        Mark(
+            "eval-accumulation-append",
+            2.0,
+            "the script keeps every evaluation batch's outputs",
+            "Lightning validation_step_outputs: a list that lives until the epoch's end",
+            pattern=r"\b(val(idation)?|test|eval)\w*_(step_)?(outputs|preds|logits)\.append\(|\ball_(preds|logits|outputs)\.append\((?!.*(cpu|numpy|item))",
+        ),
         Mark("eval-accumulation-passed", 2.0, "batches went through", "a batch that is too large fails as the first one", when=_batches_passed),
         Mark("eval-accumulation-multiple", 2.5, "whole batches", "torch.cat of n batches asks for n times one batch", when=_multiple),
         Mark(

@@ -6,6 +6,7 @@ from advisor.evidence import Evidence
 from advisor.rules.growth import growing
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
+from advisor.rules.situation import in_phase
 from advisor.run import Run
 
 
@@ -52,6 +53,14 @@ RULE = Rule(
             "a failed attempt's frames are still referred to",
             "a Python exception holds its traceback and so every local tensor (PyTorch FAQ, out of memory in an except clause)",
             pattern=r"During handling of the above exception|find_executable_batch_size|auto_find_batch_size",
+        ),
+        Mark(
+            "retained-objects-notebook",
+            1.0,
+            "a model is loaded again in a notebook that has run before",
+            "IPython names a cell's frames by its run; what earlier runs bound, and the last exception (sys.last_traceback), stays alive",
+            pattern=r"<ipython-input-(?!1-)\d+|Cell In ?\[(?!1\])\d+\]",
+            when=lambda _, e: "" if in_phase(e, "load", None) else None,
         ),
         Mark(
             "retained-objects-checkpoint",

@@ -42,7 +42,7 @@ RULE = Rule(
             "shards are put together into the whole state",
             "DeepSpeed engine._zero3_consolidated_16bit_state_dict; torch FSDP _full_state_dict, summon_full_params; DTensor.full_tensor",
             pattern=(
-                r"_zero3_consolidated|consolidated_(16bit|fp16)|_full_state_dict|summon_full_params|full_tensor|FULL_STATE_DICT|"
+                r"_zero3_consolidated|lightning_module_state_dict|_unshard_fsdp_state_params|consolidate_state_dict|get_parameter_state|consolidated_(16bit|fp16)|_full_state_dict|summon_full_params|full_tensor|FULL_STATE_DICT|"
                 r"full_optim_state_dict|_gather_(full|orig)\w*state"
             ),
             on="frame",

@@ -91,7 +91,7 @@ RULE = Rule(
             "the unfused attention code is running",
             "transformers eager_attention_forward; torch _math_attention_inner, create_mask; Megatron DotProductAttention",
             pattern=r"eager_attention_forward|_math_attention_inner|flex_attention\.py:create_(block_)?mask|math_attention|attn_weights\s*=\s*(nn\.functional|F|torch)\S*softmax|"
-            r"torch\.matmul\(\s*q\w*\s*,\s*k\w*|attn_weights\s*=\s*torch\.(matmul|bmm)|scores\s*=\s*\(?q\w*\s*@\s*k|attention_scores\s*=|baddbmm|"
+            r"torch\.matmul\(\s*q\w*\s*,\s*k\w*|attn_weights\s*=\s*torch\.(matmul|bmm)|scores\s*=\s*\(?q\w*\s*@\s*k|(attention|attn)_(scores|logits|probs)\s*=|baddbmm|"
             r"UnfusedDotProductAttention|_attn\(self, query",
             on="frame",
         ),
@@ -123,7 +123,7 @@ RULE = Rule(
             "transformers before 5, modeling_t5.py: scores are always made; modeling_deberta_v2.py has no SDPA",
             when=_no_fused,
         ),
-        *share_marks("attention-fallback", "attention", some=0.2, most=0.4, weights=(1.0, 1.5), noun="attention scores"),
+        *share_marks("attention-fallback", "attention", some=0.2, most=0.4, weights=(1.0, 1.5), noun="attention scores", unless=_no_fused),
     ),
     fault=_fault,
     remedies=("restore-flash-attention", "gradient-checkpointing", "shorter-sequence"),

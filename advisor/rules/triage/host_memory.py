@@ -64,6 +64,15 @@ RULE = Rule(
             pattern=r"pin_memory.*out of memory|CachingHostAllocator|cudaHostAlloc|pythonInterface\.c",
         ),
         Mark(
+            "host-memory-pin-frame",
+            4.0,
+            "the failure comes while host memory is page-locked",
+            "torch.Tensor.pin_memory -> cudaHostAlloc reports the host's shortage as a CUDA error without counters",
+            pattern=r"pin_memory\(|:pin_memory|_pin_memory_loop|CachingHostAllocator",
+            on="frame",
+            when=lambda _, e: "" if e.failure is not None and e.failure.allocated_bytes is None else None,
+        ),
+        Mark(
             "host-memory-shm",
             4.0,
             "shared memory of the container is exhausted",

@@ -12,8 +12,8 @@ from advisor.units import GIB, show
 
 def _allowed(_run: Run, evidence: Evidence) -> str | None:
     failure = evidence.failure
-    if failure is None or failure.allowed_bytes is None or failure.capacity_bytes is None:
-        return None
+    if failure is None or failure.allowed_bytes is None or failure.capacity_bytes is None or failure.backend == "mps":
+        return None  # Apple's "max allowed" is always printed: it is the watermark that applies without any setting
     return f"{show(failure.allowed_bytes)} of the card's {show(failure.capacity_bytes)} are allowed to this process"
 
 
