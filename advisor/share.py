@@ -62,7 +62,9 @@ class Opened:
 def link(job: Job, evidence: Evidence) -> Link:
     """The link of a job and its evidence."""
     left_out: list[str] = []
-    pairs = [("v", str(VERSION)), *_of_job(job, left_out), *evidences.write(job, evidence)]
+    # what a reader only assumed is assumed anew by whoever opens the link
+    assumed = {fact.field for fact in evidence.facts if fact.kind in ("assumed", "default")}
+    pairs = [("v", str(VERSION)), *(p for p in _of_job(job, left_out) if p[0] not in assumed), *evidences.write(job, evidence)]
     return Link("&".join(f"{name}={quote(value, safe=_SAFE)}" for name, value in pairs), tuple(left_out))
 
 

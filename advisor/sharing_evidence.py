@@ -1,4 +1,5 @@
-"""The part of a link that comes from an error: counters, phase, rank, cards, and the ids of marks that its text matched.
+"""The part of a link that comes from an error: counters, phase, rank, cards, the innermost functions of public libraries, and the ids of
+marks that its text matched. Nothing of the user's own code or text is in it.
 
 Sizes are written as they were printed (``9.79GiB``), so that the rounding of the print, which the rules use, survives.
 """
@@ -12,15 +13,23 @@ from dataclasses import fields as dataclass_fields
 from typing import Any, get_args
 
 from advisor.compact import CompactError, read_list, read_mapping, write_list, write_mapping
-from advisor.evidence import Backend, Device, Evidence, Failure, FailureKind, Process
+from advisor.evidence import Backend, Device, Evidence, Failure, FailureKind, Frame, Process
 from advisor.job import Job
 from advisor.ledger import PHASES
-from advisor.units import GIB, KIB, MIB, TIB, read_size
+from advisor.units import GIB, KIB, MIB, TIB, Size, read_size
 
 MAX_FAILURES = 4
 MAX_DEVICES = 16
 MAX_PROCESSES = 16
 MAX_MARKS = 120
+MAX_FRAMES = 3  # innermost frames of public libraries: they tell the moment more finely than the phase does
+LIBRARIES = frozenset({
+    "torch", "transformers", "trl", "peft", "accelerate", "deepspeed", "bitsandbytes", "vllm", "sglang", "megatron", "xformers", "flash_attn",
+    "liger_kernel", "axolotl", "llamafactory", "torchtune", "torchtitan", "litgpt", "verl", "openrlhf", "swift", "unsloth", "unsloth_zoo",
+    "transformer_engine", "lightning", "pytorch_lightning", "galore_torch", "apex", "sentence_transformers", "diffusers", "fairscale", "colossalai",
+    "torchao", "optimum", "llmfoundry", "composer", "nemo", "ray", "jax", "flax",
+})  # fmt: skip
+_FRAME = re.compile(r"([a-z_]+(?:/[A-Za-z0-9_.-]{1,60}){1,8}\.py)/([A-Za-z0-9_<>]{1,80})")
 LARGEST = 1 << 50
 # parameter: (field of the failure, name of its tolerance)
 _SIZES = {
@@ -62,7 +71,16 @@ def size_text(size: int, tolerance: int) -> str:
             back = read_size(text)
             if back is not None and back.bytes == size and back.tolerance == tolerance:
                 return text
-    return str(size)
+    return f"{size}~{tolerance}" if tolerance else str(size)
+
+
+def read_printed(text: str) -> Size | None:
+    """The size of :func:`size_text`: ``9.79GiB``, ``1048576`` or ``1048576~512`` (bytes and half of the last printed digit)."""
+    plain, tilde, tolerance = text.partition("~")
+    size = read_size(plain)
+    if size is None or (tilde and not (tolerance.isdecimal() and len(tolerance) <= 15)):
+        return None
+    return Size(size.bytes, int(tolerance)) if tilde else size
 
 
 def _failure(prefix: str, failure: Failure) -> list[tuple[str, str]]:
@@ -75,12 +93,21 @@ def _failure(prefix: str, failure: Failure) -> list[tuple[str, str]]:
         value = getattr(failure, name)
         if value is not None:
             out.append((f"{prefix}.{name}", str(value)))
+    frames = [text for frame in failure.frames if (text := _public(frame)) is not None][-MAX_FRAMES:]
+    if frames:
+        out.append((f"{prefix}.frames", write_list(frames)))
     if failure.processes:
         out.append((f"{prefix}.processes", write_list([_process(p) for p in failure.processes[:MAX_PROCESSES]])))
     details = {k: v for k, v in failure.details if isinstance(v, (int, float, bool)) and _ID.fullmatch(k)}
     if details:
         out.append((f"{prefix}.details", write_mapping(details)))
     return out
+
+
+def _public(frame: Frame) -> str | None:
+    """``torch/optim/adamw.py/step`` for a frame of a public library; ``None`` for the user's own code."""
+    text = f"{frame.file}/{frame.function}"
+    return text if frame.file.partition("/")[0] in LIBRARIES and _FRAME.fullmatch(text) else None
 
 
 def _process(process: Process) -> str:
@@ -122,7 +149,7 @@ def read(given: Mapping[str, str], dropped: list[str]) -> Evidence:
     return Evidence(failures=tuple(failures), devices=tuple(devices), marks=_read_marks(given.get("marks", ""), dropped))
 
 
-_PARAMETERS = (*_SIZES, "backend", "rank", "gpu", "phase", "processes", "details")
+_PARAMETERS = (*_SIZES, "backend", "rank", "gpu", "phase", "processes", "details", "frames")
 
 
 def _read_failure(prefix: str, given: Mapping[str, str], dropped: list[str]) -> Failure | None:
@@ -138,7 +165,7 @@ def _read_failure(prefix: str, given: Mapping[str, str], dropped: list[str]) -> 
         text = given.get(f"{prefix}.{name}")
         if text is None:
             continue
-        size = read_size(text)
+        size = read_printed(text)
         if size is None or size.bytes > LARGEST:
             dropped.append(f"{prefix}.{name}: {text[:40]!r} is no size such as 9.79GiB")
             continue
@@ -159,7 +186,19 @@ def _read_failure(prefix: str, given: Mapping[str, str], dropped: list[str]) -> 
             dropped.append(f"{prefix}.{name}: {text[:40]!r} is none of {', '.join(allowed)}")
     values["processes"] = _read_processes(given.get(f"{prefix}.processes", ""), f"{prefix}.processes", dropped)
     values["details"] = _read_details(given.get(f"{prefix}.details", ""), f"{prefix}.details", dropped)
+    values["frames"] = _read_frames(given.get(f"{prefix}.frames", ""), f"{prefix}.frames", values.get("rank"), dropped)
     return Failure(kind, "link", "", tolerances=tuple(tolerances), **values)  # type: ignore[arg-type]  # checked against FailureKind above
+
+
+def _read_frames(text: str, name: str, rank: int | None, dropped: list[str]) -> tuple[Frame, ...]:
+    try:
+        found = [_FRAME.fullmatch(str(item)) for item in read_list(text)[:MAX_FRAMES]]
+    except CompactError:
+        found = [None]
+    matches = [m for m in found if m is not None and m[1].partition("/")[0] in LIBRARIES]
+    if len(matches) < len(found):
+        dropped.append(f"{name}: {text[:40]!r} is no list of library functions such as torch/optim/adamw.py/step")
+    return tuple(Frame("link", m[1], 0, m[2], rank=rank) for m in matches)
 
 
 def _read_processes(text: str, name: str, dropped: list[str]) -> tuple[Process, ...]:

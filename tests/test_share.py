@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from advisor import compact, share, sharing_evidence
 from advisor.diagnosis import diagnose_reading
-from advisor.evidence import Evidence, Failure, Process
+from advisor.evidence import Evidence, Failure, Frame, Process
 from advisor.job import Job, fields, read_job
 from advisor.knowledge import folder
 from advisor.reading import Reading, read
@@ -39,6 +39,30 @@ def test_a_sample_survives_its_link(file: Path) -> None:
     assert opened.dropped == ()
     before, after = diagnose_reading(reading), diagnose_reading(Reading(opened.job, opened.evidence))
     assert (after.verdict, [f.cause for f in after.findings[:1]]) == (before.verdict, [f.cause for f in before.findings[:1]])
+
+
+CASES = sorted(p for p in (Path(__file__).parent / "cases").iterdir() if (p / "input").is_dir())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda p: p.name)
+def test_a_reported_failure_survives_its_link(case: Path) -> None:
+    reading = read([(file.name, file) for file in sorted((case / "input").iterdir())])
+    made = share.link(reading.job, reading.evidence)
+    assert made.fits, len(made.query)
+    opened = share.open_link(made.query)
+    assert opened.dropped == ()
+    before, after = diagnose_reading(reading), diagnose_reading(Reading(opened.job, opened.evidence))
+    assert (after.verdict, [f.cause for f in after.findings[:1]]) == (before.verdict, [f.cause for f in before.findings[:1]])
+
+
+def test_only_functions_of_public_libraries_travel() -> None:
+    frames = tuple(
+        Frame("a:1", file, 3, function, code="secret = 1")
+        for file, function in (("train.py", "main"), ("mycompany/model.py", "forward"), ("torch/optim/adamw.py", "step"))
+    )
+    query = share.link(Job(), Evidence(failures=(Failure("gpu-memory", "a:1", "text", frames=frames),))).query
+    assert "torch/optim/adamw.py/step" in query
+    assert "mycompany" not in query and "train.py" not in query and "secret" not in query
 
 
 def test_no_text_of_the_error_is_in_a_link() -> None:
@@ -94,6 +118,7 @@ def test_a_config_is_cut_to_what_tells_its_shape() -> None:
         ("v=1&error.phase=lunch", "error.phase"),
         ("v=1&error=none-such", "error"),
         ("v=1&error.mystery=1", "error.mystery"),
+        ("v=1&error.frames=mycompany/model.py/forward", "error.frames"),
         ("v=1&marks=no-such-mark", "marks"),
         ("v=1&marks=((((", "marks"),
         ("v=1&device.1=used:lots", "device.1"),
@@ -145,6 +170,7 @@ def test_a_job_survives_its_link(data: dict[str, object]) -> None:
 
 SIZES = st.one_of(
     st.integers(0, 1 << 40).map(lambda n: (n, 0)),
+    st.tuples(st.integers(0, 1 << 40), st.integers(0, 1 << 30)),
     st.tuples(st.integers(0, 99_999), st.sampled_from(["GiB", "MiB", "KiB"])).map(
         lambda t: (s.bytes, s.tolerance) if (s := read_size(f"{t[0] / 100:.2f} {t[1]}")) else (0, 0)
     ),
@@ -153,7 +179,7 @@ SIZES = st.one_of(
 
 @given(SIZES)
 def test_a_size_survives_as_it_was_printed(size: tuple[int, int]) -> None:
-    back = read_size(sharing_evidence.size_text(*size))
+    back = sharing_evidence.read_printed(sharing_evidence.size_text(*size))
     assert back is not None and (back.bytes, back.tolerance) == size
 
 
