@@ -20,7 +20,7 @@ NCCL = 16 * 2 * (4 * MIB + 4 * MIB + MIB // 2)
 VARIED = 2.28
 PADS = frozenset({"hf-trainer", "trl", "ms-swift", "axolotl", "llama-factory", "openrlhf"})  # pad each batch to its longest and never empty the cache
 # Collectives allocate on streams of their own. The sum of the streams' peaks is 9 to 17 % below reserved in replays of sharded runs' real
-# allocations (reference distributed-judged.md: ten torchtitan runs); the middle of that range.
+# allocations (FSDP2 under fake tensors, ten public torchtitan runs); the middle of that range.
 STREAMS_SHORT = 0.13
 EXPANDS = frozenset({"torchtitan"})  # its run_train.sh sets expandable_segments:True
 SEGMENT = 2 * MIB  # kSmallBuffer, and what large requests are rounded to (c10/core/AllocatorConfig.h)
