@@ -25,6 +25,7 @@ EXACT = (
 )  # fmt: skip
 LEAST_WITHIN = 0.8  # of the exact pairs within 8 points
 MOST_MEDIAN, MOST_P90 = 0.10, 0.30
+LEAST_INSIDE = 0.88
 
 
 def load(name: str) -> list[dict[str, Any]]:
@@ -79,6 +80,16 @@ def test_tokens_per_second_on_a100_and_h100() -> None:
     assert len(errors) > 200
     assert statistics.median(errors) <= MOST_MEDIAN
     assert errors[int(0.9 * len(errors))] <= MOST_P90
+
+
+def test_measured_times_are_inside_the_range() -> None:
+    inside = []
+    for name, record in records().items():
+        speed = record["measured"].get("tokens_per_second_per_gpu")
+        if record["quality"] != "C" and speed and record["job"]["batch"].get("seq_len"):
+            time = step_time(run_of(name))
+            inside.append(time.low <= time.tokens / speed / run_of(name).world <= time.high)
+    assert sum(inside) / len(inside) >= LEAST_INSIDE
 
 
 def test_the_table_names_its_rows() -> None:

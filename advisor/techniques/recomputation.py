@@ -95,4 +95,6 @@ def offload_activations(run: Run) -> Run | NotApplicable:
         return NotApplicable(f"{job.framework.name} offloads what checkpointing keeps: turn checkpointing on first")
     if job.framework.name in MEGATRON and job.activations.checkpointing == "full":
         return NotApplicable("Megatron's CPU offloading of activations and its recomputation exclude each other")
+    if job.framework.name in MEGATRON and (job.parallel.pipeline or 1) > 1:
+        return NotApplicable("Megatron's CPU offloading does not work with pipeline parallelism")
     return run.but(offload={"activations": "cpu"})
