@@ -77,7 +77,8 @@ def _megatron(ctx: Context, block: Block, adapted: bool) -> Setting:
         rank=method.rank or 8, adapter=ctx.compute, dropout=method.dropout or 0.0, kernel=kernel,
         attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout, fused=COMPILED, source="megatron",
         norm_kind="layer" if ctx.arch.norm == "layernorm" else "rms", activation=ctx.arch.activation, rotary="plain" if ctx.arch.rotary else "none",
-        tensor=ctx.tensor, sequence=ctx.sequence_parallel, experts="megatron", expert_ranks=ctx.expert, expert_tensor=ctx.expert_tensor,
+        tensor=ctx.tensor, sequence=ctx.sequence_parallel, fp8=ctx.job.precision.compute in ("fp8", "mxfp8"),
+        experts="megatron", expert_ranks=ctx.expert, expert_tensor=ctx.expert_tensor,
     )  # fmt: skip
 
 

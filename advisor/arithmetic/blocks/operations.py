@@ -129,6 +129,9 @@ def _dense(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float)
         return tape.run(
             name, (narrow,), out, s.compute, saves=(narrow,) if s.trained else (), keeps=keeps, weights=_w(s.trained, size), kind="mm", label=f"{name} output"
         )
+    if s.fp8:  # TransformerEngine saves the quantised input (columnwise, for the weight gradient), not the 16-bit one
+        copy = ((f"{name} input as fp8", 1, tokens(x.width)),) if s.trained else ()
+        return tape.run(name, (x,), out, x.element, keeps=copy, weights=_w(s.trained, size), kind="mm", label=f"{name} output")
     element = max(x.element, s.weight) if x.element != s.weight else x.element
     x = cast(tape, x, element)
     return tape.run(name, (x,), out, element, saves=(x,) if s.trained else (), weights=_w(s.trained, size), kind="mm", label=f"{name} output")

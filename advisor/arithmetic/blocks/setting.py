@@ -47,4 +47,5 @@ class Setting:
     softcap: bool = False
     dropout_mask: int = 1  # bytes of a dropout mask: native_dropout on CUDA keeps a bool
     compiled: bool = False
+    fp8: bool = False  # TransformerEngine linears keep their inputs in one byte an element
     cached_keys: bool = False  # use_cache stays on: keys and values of the pass stay referenced

@@ -1,0 +1,37 @@
+"""Bytes of a token and vocabulary entry by loss form and version: the sums that the judged runs showed."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.arithmetic.logits import megatron
+from advisor.arithmetic.losses import materialised
+
+
+@pytest.mark.parametrize(
+    ("form", "version", "own", "autocast", "forward"),
+    [
+        ("full-fp32", (4, 48, 1), False, False, 14),  # logits 2 + fp32 4 + shifted copy 4 + log-softmax 4
+        ("full-fp32", (4, 45, 2), False, False, 12),  # the fp32 cast took the logits' place
+        ("full-fp32", (5, 24), False, False, 10),  # labels are shifted, not logits
+        ("full-fp32", None, False, False, 10),
+        ("full-fp32", (4, 48, 1), True, False, 6),  # GPT-BigCode: logits 2 + shifted copy 2 + log-softmax 2
+        ("full-fp32", (4, 48, 1), True, True, 12),
+        ("fused", (4, 48, 1), False, False, 10),
+        ("fused", (4, 45, 2), False, False, 8),
+        ("fused", (4, 48, 1), True, False, 4),
+        ("fused", (4, 48, 1), True, True, 8),
+    ],
+)
+def test_forward(form: str, version: tuple[int, ...] | None, own: bool, autocast: bool, forward: float) -> None:
+    assert materialised(form, 2, version, own, autocast).forward == forward
+
+
+def test_the_backward_of_an_fp32_loss_is_three_fp32_tensors() -> None:
+    for version in ((4, 45, 2), (4, 48, 1), (5, 0)):
+        assert materialised("full-fp32", 2, version, False, False).backward == 12
+
+
+def test_vocabulary_parallel_works_in_place() -> None:
+    assert megatron(2, "vocab-parallel").forward == 6
+    assert megatron(2, "fused").forward == 10
