@@ -67,6 +67,8 @@ def _claim(key: Key, tables: Sequence[Table]) -> tuple[Table, tuple[Entry, ...]]
         scope = table.scopes[0] if table.name in inherited and table.scopes else key.scope
         if entries := table.entries_for(key.path, scope):
             return table, entries
+        if key.path in table.unmapped:
+            return None
     if key.scope and not any(key.scope in _scopes(t) for t in tables):
         for table in (t for t in tables if t.name not in _NOT_A_SCRIPTS):  # a call that no table knows: its keys mean the usual
             if entries := table.entries_for(key.path):

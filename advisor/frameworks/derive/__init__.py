@@ -18,7 +18,7 @@ from advisor.frameworks.derive.megatron import megatron_config, megatron_recompu
 from advisor.frameworks.derive.nemo import nemo_parallel, write_nemo
 from advisor.frameworks.derive.rollouts import engines, prompt_and_completion, verl_budget, verl_reference, write_verl_budget
 from advisor.frameworks.derive.titan import titan_checkpointing, titan_model, write_titan_checkpointing
-from advisor.frameworks.derive.torchtune import torchtune_model
+from advisor.frameworks.derive.torchtune import torchtune_config, torchtune_model
 
 __all__ = ["AS_LOADED", "DERIVATIONS", "RANK_KEY", "Derivation"]
 
@@ -39,6 +39,7 @@ DERIVATIONS: Mapping[str, Derivation] = {
         samples=({"parallel.strategy": "megatron-distributed", "parallel.tensor": 2}, {"parallel.strategy": "fsdp2", "parallel.tensor": 4}),
     ),
     "torchtune-model": Derivation(torchtune_model),
+    "torchtune-config": Derivation(torchtune_config),
     "checkpoint-folder": Derivation(checkpoint_folder),
     "litgpt-targets": Derivation(litgpt_targets),
     "titan-model": Derivation(titan_model),

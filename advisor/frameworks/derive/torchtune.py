@@ -16,6 +16,19 @@ _TORCHTUNE = {
 }  # fmt: skip
 
 
+def torchtune_config(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The name of a shipped config: ``llama3_1/8B_lora``, ``qwen2_5/7B_full``."""
+    match = re.fullmatch(r"(\w+)/([\d.]+B)_(full|lora|qlora|dora)\w*", str(next(iter(raw.values()))))
+    if match is None or match.group(1) not in _TORCHTUNE:
+        return {}
+    family, size, kind = match.groups()
+    found: dict[str, Any] = {"model.name": _TORCHTUNE[family].format(size.lower() if family in ("gemma", "gemma2", "llama2") else size)}
+    found["method.kind"] = {"full": "full", "dora": "dora"}.get(kind, "lora")
+    if kind == "qlora":
+        found["method.base"] = "nf4"
+    return found
+
+
 def torchtune_model(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A builder's name: ``torchtune.models.llama3_1.qlora_llama3_1_8b`` says the model, that adapters are trained, and on which base."""
     component = str(raw.get("model._component_") or "")

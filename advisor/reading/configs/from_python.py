@@ -101,7 +101,9 @@ class _Reader:
             self._argument(node)
             return
         self.parsed.calls.append((name, line, self._line(line)))
-        scope = leaf
+        scope = "TrainingArguments" if leaf.endswith("TrainingArguments") else leaf  # subclasses take the same arguments
+        if scope != leaf:
+            self.parsed.calls.append((scope, line, self._line(line)))
         if owner.startswith("Fast") and leaf in ("from_pretrained", "get_peft_model"):
             scope = f"FastLanguageModel.{leaf}"  # FastModel and FastVisionModel take the same arguments
             self.parsed.calls.append((scope, line, self._line(line)))

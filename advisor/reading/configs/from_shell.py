@@ -211,7 +211,7 @@ class _Script:
         while not equals and at < len(words) and not re.match(r"^--?[A-Za-z_]|^--$", words[at]):
             if scope in _LAUNCHER_SCOPES and ((_SCRIPT.search(words[at]) and key not in _TAKES_FILE) or values):
                 break
-            if _ASSIGNMENT.match(words[at]) and "." in words[at].split("=")[0]:
+            if (override := _OVERRIDE.match(words[at])) and (values or "." in override.group(1)):
                 break
             values.append(words[at])
             at += 1

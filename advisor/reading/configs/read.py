@@ -113,7 +113,7 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
     framework = recognise(parsed)
     keys = [*parsed.keys, *said]
     tables = stack(framework or "custom")
-    if framework is not None:
+    if framework is not None and parsed.form not in ("yaml", "json", "toml"):
         tables = (*tables, *(t for t in stack("custom") if t not in tables))
     if framework is None and not sure and not _worth(parsed, tables):
         return None
@@ -131,7 +131,8 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
     for field, fact in comments.facts(parsed.comments, name).items():
         facts.setdefault(field, fact)
     top = table(framework) if framework else None
-    if top is not None and top.framework and top.name not in LAYERS:
+    runs = parsed.form in ("python", "notebook") and framework in ("accelerate", "deepspeed")  # a loop of its own over such a layer
+    if top is not None and top.framework and (runs or top.name not in LAYERS):
         facts.setdefault("framework.name", _framework_fact(top, parsed, name))
     if framework is None and not facts and not sure:
         return None

@@ -16,7 +16,7 @@ def recognise(parsed: Parsed) -> str | None:
     scores = {name: _score(table(name), parsed) for name in names() if name not in ("custom", "launch", "torch", "transformers")}
     for name in names():  # a framework whose config takes another's keys too explains those as well
         heir = table(name)
-        if heir.inherits in scores and scores.get(name, 0) >= _MARK:
+        if heir.inherits in scores and scores.get(name, 0) >= _FILE_MARK:
             scores[name] += scores[heir.inherits]
     best = max(scores.values(), default=0)
     if best <= _MARK - 1:
@@ -44,5 +44,6 @@ def _score(candidate: Table, parsed: Parsed) -> int:
         score += _FILE_MARK * len(seen & lesser)
         seen -= lesser
     score += _MARK * len(seen & marks) + _MARK * len({m for m in marks if m.endswith(".") and any(s.startswith(m) for s in seen)})
-    keys = [k for k in seen - marks if k in candidate.index]
+    common = table("hf-trainer").index if candidate.name != "hf-trainer" else {}  # keys that many trainers share speak for none of them
+    keys = [k for k in seen - marks if k in candidate.index and k not in common]
     return score + _KEY * len(keys) if score or len(keys) >= 4 else 0
