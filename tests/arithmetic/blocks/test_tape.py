@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from advisor.architecture import Block, Tensor
@@ -113,7 +114,9 @@ def test_views_share_memory_and_their_gradients_are_joined_once() -> None:
     counted = tape.count(out)
     assert sorted(s.name for s in counted.saved) == ["both output", "x"]
     assert counted.total[0] == 2 * 128 + 2 * 64
-    assert max(s.saved[0] + s.live[0] for s in counted.backward) == 2 * (64 + 128) + 2 * 3 * 64  # at the product: saved, its gradient and two more
+    assert (
+        max(s.saved[0] + s.live[0] for s in counted.backward) == 2 * 128 + 2 * 3 * 64
+    )  # at the product: what it read (the input is the caller's), its gradient and two more
 
 
 def test_a_split_joins_gradients_in_new_memory() -> None:
@@ -131,6 +134,7 @@ def test_an_empty_tape_says_what_is_missing() -> None:
         tape.count(tape.run("x", (), 1, 2))
 
 
+@hypothesis_settings(deadline=None, max_examples=60)
 @given(
     st.booleans(), st.sampled_from([0, 8, 64]), st.sampled_from([2, 4]), st.sampled_from([0.0, 0.1]),
     st.sampled_from(["flash", "efficient", "eager"]), st.sampled_from(["none", "nf4"]),
