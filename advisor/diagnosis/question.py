@@ -41,8 +41,26 @@ def next_question(run: Run, evidence: Evidence) -> Question | None:
         unknown = path in run.missing or (path == "hardware.gpu" and run.usable is None and evidence.failure is None)
         if unknown:
             return Question(path, text, 0)
+    if open_fields := [path for path in run.missing if path in PLAUSIBLE]:
+        return _missing(run, open_fields)
     questions = [q for q in (_asked(run, path) for path in PLAUSIBLE) if q is not None and q.moves_bytes >= LEAST]
     return max(questions, key=lambda q: q.moves_bytes, default=None)
+
+
+def _missing(run: Run, paths: list[str]) -> Question:
+    """The question for what is missing altogether: each is varied with the others at a usual value."""
+    changes: dict[str, dict[str, Any]] = {}
+    for path in paths:
+        section, _, name = path.partition(".")
+        changes.setdefault(section, {})[name] = PLAUSIBLE[path][0][1]
+    filled = run.but(**changes)
+    asked = []
+    for path in paths:
+        section, _, name = path.partition(".")
+        ledgers = [ledger_of(filled.but(**{section: {name: value}})) for value in PLAUSIBLE[path][0]]
+        peaks = [ledger.peak().bytes for ledger in ledgers if ledger is not None]
+        asked.append(Question(path, PLAUSIBLE[path][1], max(peaks) - min(peaks) if peaks else 0, PLAUSIBLE[path][0]))
+    return max(asked, key=lambda q: q.moves_bytes)
 
 
 def deciding(run: Run) -> Iterator[str]:

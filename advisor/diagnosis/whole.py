@@ -11,11 +11,12 @@ from advisor.architecture.keys import ConfigError
 from advisor.diagnosis import question, saving
 from advisor.diagnosis.as_it_runs import as_it_runs
 from advisor.diagnosis.outcome import outcome, relevant
+from advisor.diagnosis.phase import phase_of
 from advisor.diagnosis.remedying import with_cures
 from advisor.evidence import Evidence
 from advisor.job import Job
 from advisor.report import Finding, Plan, Report
-from advisor.rules import engine
+from advisor.rules import engine, fingerprint, remainder
 from advisor.rules.estimating import ledger_of
 from advisor.run import Run, resolve
 
@@ -51,8 +52,7 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Re
     return Report(
         verdict=verdict,
         sentence=sentence,
-        phase=(failure.phase if failure is not None and failure.phase else None)
-        or (ledger.peak().phase if ledger is not None and failure is None else "unknown"),
+        phase=phase_of(evidence, ledger, findings[0] if findings else None),
         rank=failure.rank if failure is not None else None,
         findings=findings,
         plan=_plan(real, findings, verdict, evidence, margin_bytes),
@@ -68,11 +68,16 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Re
         read=tuple(f for f in run.facts.values() if f.kind in ("read", "stated")),
         conflicts=evidence.conflicts,
         not_understood=evidence.not_understood,
-        notes=notes,
+        notes=(*notes, *_remainder(run, evidence)),
         sources=evidence.sources,
         capacity_bytes=usable[0] if usable is not None else (failure.capacity_bytes if failure is not None else None),
         capacity_why=usable[1] if usable is not None else ("the capacity that the error prints" if failure is not None and failure.capacity_bytes else None),
     )
+
+
+def _remainder(run: Run, evidence: Evidence) -> tuple[str, ...]:
+    found = remainder.matching(run, evidence)
+    return (f"As written the job does not explain the counters: {found}.",) if found else ()
 
 
 def _resolved(job: Job, evidence: Evidence) -> tuple[Run, tuple[str, ...]]:
@@ -80,10 +85,16 @@ def _resolved(job: Job, evidence: Evidence) -> tuple[Run, tuple[str, ...]]:
     # Facts below a section's own fields (framework.versions.torch) are in the job already; resolving settles two levels.
     settled = replace(evidence, facts=tuple(f for f in evidence.facts if f.field.count(".") < 2))
     try:
-        return _judgeable(resolve(job, settled)), ()
+        return _with_implied(_judgeable(resolve(job, settled)), job, settled), ()
     except ConfigError as error:
         bare = job.but(model={"config": None})
         return resolve(bare, settled), (f"The model's config was not used: {error}",)
+
+
+def _with_implied(run: Run, job: Job, evidence: Evidence) -> Run:
+    """The run with a sequence length that the failed request implies, where none was read."""
+    fact = fingerprint.implied_length(run, evidence)
+    return run if fact is None else resolve(job.but(batch={"seq_len": fact.value}), evidence.with_facts((fact,)))
 
 
 def _judgeable(run: Run) -> Run:

@@ -122,8 +122,8 @@ def _probabilities(weighed: list[_Weighed]) -> tuple[list[float], float]:
 
 
 def _lacks(run: Run, path: str) -> bool:
-    if path == "failure":
-        return False
+    if path.startswith("model."):
+        return run.architecture is None
     return path in run.missing or run.job.get(path) is None
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from advisor.architecture import Architecture
 from advisor.architecture.shape import Block
-from advisor.evidence import Evidence
+from advisor.evidence import Evidence, Fact
 from advisor.rules import counters
 from advisor.rules.shares import guessed
 from advisor.run import Run
@@ -82,6 +82,7 @@ def _matches(run: Run, evidence: Evidence) -> tuple[Match, ...]:
 
 
 _ATTENTION_CODE = re.compile(r"attention|sdpa|attn|create_(block_)?mask", re.IGNORECASE)
+_WIDE_CODE = re.compile(r"\.float\(\)|float32|log_softmax|cross_entropy|logsumexp")  # computed in fp32: autocast's list, transformers' loss
 _LOGITS_CODE = re.compile(r"logits|lm_head|cross_entropy|log_softmax|logps|entropy", re.IGNORECASE)
 
 
@@ -264,4 +265,22 @@ def rows(run: Run, evidence: Evidence) -> str | None:
         elements = round(requested / row / 256) * 256
         if 512 <= elements <= 65_536 and abs(rounded(elements * row) - requested) <= tolerance and 256 * row > 4 * tolerance:
             return f"the failed request of {show(requested)} is {batch:,} x {length:,} tokens x {elements:,} x {width}"
+    return None
+
+
+def implied_length(run: Run, evidence: Evidence) -> Fact | None:
+    """The sequence length for which the failed request is logits, where none was read: told only where the failing frame makes logits."""
+    batch, requested, failure = run.job.batch.micro_batch, counters.of(evidence).requested, evidence.failure
+    if batch is None or requested is None or failure is None or not failure.frames or not guessed(run, "batch.seq_len") or guessed(run, "batch.micro_batch"):
+        return None
+    inner = failure.frames[-1]
+    if not _LOGITS_CODE.search(f"{inner.file}:{inner.function}: {inner.code}"):
+        return None
+    wide = _WIDE_CODE.search(inner.code) is not None
+    for found in matches(run, evidence):
+        dtype = "fp32" if wide or run.job.precision.compute == "fp32" else "bf16"
+        named = found.candidate.kind == "logits" and found.candidate.name.endswith(dtype)
+        if named and found.solved_tokens and found.solved_tokens % batch == 0:
+            why = f"the failed request of {show(requested)} is {found.candidate.formula}, in a frame that makes logits"
+            return Fact("batch.seq_len", found.solved_tokens // batch, "inferred", where=failure.where, why=why)
     return None

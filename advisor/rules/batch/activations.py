@@ -44,6 +44,7 @@ RULE = Rule(
     title="Micro batch times sequence length is too large for the card",
     cleared="Activations are a small part of the peak.",
     prior=-0.9,
+    needs=("model.name", "batch.micro_batch", "batch.seq_len"),
     explains=("forward", "loss", "backward"),
     marks=(
         Mark("activations-checkpointed", 0.5, "checkpointed already", "the configuration", when=_checkpointed),

@@ -47,6 +47,7 @@ RULE = Rule(
     title="The logits and their loss are what fills the card",
     cleared="No tensor of the size of the logits is at the failing moment.",
     prior=-0.7,
+    needs=("model.name", "batch.micro_batch", "batch.seq_len"),
     explains=("forward", "loss", "backward"),
     marks=(
         Mark(

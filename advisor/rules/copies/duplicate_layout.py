@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
-from advisor.rules import counters
+from advisor.rules import counters, remainder
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
@@ -75,6 +75,13 @@ RULE = Rule(
         Mark("duplicate-layout-rotary", 4.0, "a table in each layer", "rotary caches built per block (max_seq_len x head_dim, as a buffer)", when=_rotary),
         Mark("duplicate-layout-copy", 2.5, "a second copy", "two layouts of the same tensors", when=_second_copy),
         Mark("duplicate-layout-surplus", 1.0, "more than weights", "memory_allocated after loading less the parameters' bytes", when=_buffers),
+        Mark(
+            "duplicate-layout-remainder",
+            1.5,
+            "a copy more",
+            "the estimate's ledger against the printed counters",
+            when=lambda run, e: remainder.matching(run, e, "weights-copy"),
+        ),
         Mark(
             "duplicate-layout-code",
             1.5,

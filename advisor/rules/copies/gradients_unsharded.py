@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
+from advisor.rules import remainder
 from advisor.rules.growth import rise_within_step
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -53,6 +54,13 @@ RULE = Rule(
     applies=_applies,
     marks=(
         Mark("gradients-unsharded-rise", 4.0, "a whole gradient", "FSDP no_sync keeps unsharded gradients until the last micro batch", when=_rise),
+        Mark(
+            "gradients-unsharded-remainder",
+            1.0,
+            "whole gradients more",
+            "the estimate's ledger against the printed counters",
+            when=lambda run, e: remainder.matching(run, e, "gradients-unsharded") if in_phase(e, "backward", "step") else None,
+        ),
         Mark(
             "gradients-unsharded-stated",
             2.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import remainder
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -81,6 +82,13 @@ RULE = Rule(
                 r"compute_reference)"
             ),
             on="frame",
+        ),
+        Mark(
+            "reference-copy-remainder",
+            1.0,
+            "a copy more",
+            "the estimate's ledger against the printed counters",
+            when=lambda run, e: remainder.matching(run, e, "weights-copy") if run.job.objective in PREFERENCE | ONLINE else None,
         ),
         Mark(
             "reference-copy-adapter",

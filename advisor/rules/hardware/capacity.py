@@ -79,6 +79,7 @@ RULE = Rule(
     title="The job is too large for these cards in any reasonable form",
     cleared="The job can be made to fit these cards.",
     prior=-1.5,
+    needs=("model.name", "parallel.strategy"),
     marks=(
         Mark("capacity-never", 4.5, "never fits", "ZeRO (arXiv 1910.02054) section 3: bytes a parameter, divided by all ranks", when=_never),
         Mark("capacity-done", 1.0, "all done", "the configuration", when=_everything_done),

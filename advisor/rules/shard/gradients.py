@@ -20,6 +20,7 @@ RULE = Rule(
     title="Gradients are what fills the card",
     cleared="Gradients are a small part of the peak.",
     prior=-1.8,
+    needs=("model.name",),
     marks=(
         Mark("gradients-backward", 0.3, "in the backward pass", "the failing phase", when=_backward),
         Mark(

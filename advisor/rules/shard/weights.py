@@ -37,6 +37,7 @@ RULE = Rule(
     title="The weights alone fill the card",
     cleared="The weights leave room on the card.",
     prior=-1.3,
+    needs=("model.name",),
     marks=(
         Mark("weights-larger", 2.5, "larger than the card", "the estimate's ledger", when=_larger),
         Mark("weights-loading", 1.0, "while loading", "the failing phase", when=_loading),
