@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from advisor.evidence import Conflict, Device, Evidence, Failure, Line, NotUnderstood, Sample, Source
 from advisor.job import Job
-from advisor.reading import capacity, frame_facts, handoff, memory_stats, memory_summary, printed, prose, sources
+from advisor.reading import binary, capacity, deadline, frame_facts, handoff, memory_stats, memory_summary, printed, prose, sources
 from advisor.reading.collect import collected
+from advisor.reading.deadline import Deadline
 from advisor.reading.embedded import printed_configs
 from advisor.reading.failures import failures_of
 from advisor.reading.lines import Excerpt, excerpt
 from advisor.reading.masking import mask
-from advisor.reading.merge import PRINTED, Ranked, merge, rank_of
+from advisor.reading.merge import GUESS, PRINTED, Ranked, merge, rank_of
 from advisor.reading.nvidia_smi import devices_of
 from advisor.reading.ordering import ordered
 from advisor.reading.own_or_foreign import settle
@@ -23,6 +24,7 @@ from advisor.reading.plausible import implausible
 from advisor.reading.progress import with_progress
 from advisor.reading.rule_lines import lines_of
 from advisor.reading.samples import samples_of
+from advisor.reading.snapshot.telling import Told, joined
 
 CONFIG_BYTES = 1024 * 1024  # a config is some kilobytes; a notebook with its outputs may be larger and is named .ipynb
 REMARKS = 300  # lines of a log that are searched for remarks: people write above a log, not in its middle
@@ -55,23 +57,34 @@ class _Gathered:
     samples: list[Sample] = field(default_factory=list)
     figures: list[Line] = field(default_factory=list)
     stamps: dict[str, float] = field(default_factory=dict)
+    snapshots: list[Told] = field(default_factory=list)
 
 
-def read(items: Sequence[tuple[str, bytes | str | Path]]) -> Reading:
-    """Read texts, files, folders and archives: ``(name, content or path)`` each.
+def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | None = deadline.SECONDS) -> Reading:
+    """Read texts, files, folders and archives: ``(name, content or path)`` each, within ``seconds`` by the clock (memory snapshots have limits of their own).
 
-    Never raises for what is in them: what cannot be read is named in ``evidence.sources`` and ``evidence.not_understood``.
+    Never raises for what is in them: what cannot be read is named in ``evidence.sources`` and ``evidence.not_understood``, what was cut short in
+    the note of its source.
     """
     gathered = _Gathered()
+    limit = Deadline(seconds)
     for text in sources.texts(items):
-        _read_text(text, gathered)
-    failures = with_progress(ordered(gathered.failures, gathered.stamps), gathered.excerpts)
+        if text.kind != "text":
+            _read_binary(text, gathered)
+        elif limit.passed():
+            _refuse(text, f"not read: the time for everything together was over. {limit.note or ''}".strip(), gathered)
+        else:
+            _read_text(text, gathered, limit.part())
+    told = tuple(failure for item in gathered.snapshots for failure in item.failures)
+    failures = with_progress(ordered(list(joined(tuple(gathered.failures), told)), gathered.stamps), gathered.excerpts)
     guessed = [card for failure in failures[:1] if (card := capacity.card_of_failure(failure)) is not None]
     merged = merge([*guessed, *capacity.cards_of_devices(tuple(gathered.devices)), *gathered.ranked])
+    if (stored := binary.stored_width(merged.job, gathered.seen_keys)) is not None and merged.job.get("load.dtype") is None:
+        merged = merge([*guessed, *capacity.cards_of_devices(tuple(gathered.devices)), Ranked(stored, GUESS), *gathered.ranked])
     evidence = Evidence(
         facts=merged.facts,
         failures=failures,
-        lines=(*lines_of(gathered.excerpts), *gathered.figures),
+        lines=(*lines_of(gathered.excerpts), *gathered.figures, *binary.lines_between(gathered.snapshots, merged.job)),
         devices=tuple(gathered.devices),
         samples=tuple(gathered.samples),
         conflicts=(*merged.conflicts, *gathered.conflicts),
@@ -83,21 +96,25 @@ def read(items: Sequence[tuple[str, bytes | str | Path]]) -> Reading:
     return Reading(merged.job, evidence, state, why)
 
 
-def _read_text(text: sources.Text, gathered: _Gathered) -> None:
+def _read_text(text: sources.Text, gathered: _Gathered, limit: Deadline) -> None:
     if text.problem is not None and not text.size_bytes:
         _refuse(text, text.problem, gathered)
         return
-    limit = NOTEBOOK_BYTES if text.name.endswith((".ipynb", ".json")) else CONFIG_BYTES
-    whole: list[bytes] | None = [] if text.size_bytes <= limit else None
-    found = excerpt(text.name, _teed(text.chunks(), whole))
+    most = NOTEBOOK_BYTES if text.name.endswith((".ipynb", ".json")) else CONFIG_BYTES
+    whole: list[bytes] | None = [] if text.size_bytes <= most else None
+    found = excerpt(text.name, _teed(limit.until(text.chunks()), whole))
     if found.binary:
         _refuse(text, "not a text: nothing in it was read", gathered)
         return
+    raw = b"".join(whole).decode("utf-8", "replace").removeprefix("\ufeff") if whole else None
+    if raw is not None and binary.is_snapshot_text(raw):
+        _take_snapshot(text, lambda: binary.snapshot_of_text(text.name, raw), gathered)
+        return
     kinds: list[str] = []
-    content = mask(b"".join(whole).decode("utf-8", "replace").removeprefix("\ufeff")) if whole else None
-    problem = _config(text.name, content, gathered, kinds)
+    content = mask(raw) if raw is not None else None
+    problem = None if limit.passed() else _config(text.name, content, gathered, kinds)
     if problem is None:
-        _log(found, gathered, kinds, content)
+        _log(found, gathered, kinds, content if not limit.passed() else None)
     else:
         gathered.problems.append(f"{text.name}: {problem}")
         gathered.not_understood.append(NotUnderstood(text.name, text.name, problem))
@@ -107,9 +124,38 @@ def _read_text(text: sources.Text, gathered: _Gathered) -> None:
             text.name,
             " and ".join(kinds) or ("unreadable" if problem else "empty" if blank else "text"),
             found.size_bytes,
-            problem or text.problem or found.cut,
+            problem or text.problem or found.cut or limit.note,
         )
     )
+
+
+def _read_binary(text: sources.Text, gathered: _Gathered) -> None:
+    if text.kind == "pickle":
+        _take_snapshot(text, lambda: binary.snapshot_of(text), gathered)
+        return
+    try:
+        found, lines = binary.header_of(text)
+    except ValueError as error:
+        _refuse(text, str(error), gathered)
+        return
+    gathered.ranked.extend(Ranked(fact, rank_of(found.kind)) for fact in found.facts)
+    gathered.seen_keys.extend(found.seen_keys)
+    gathered.figures.extend(lines)
+    gathered.sources.append(Source(text.name, found.kind, text.size_bytes, "only its header was read"))
+
+
+def _take_snapshot(text: sources.Text, reader: Callable[[], Told], gathered: _Gathered) -> None:
+    try:
+        told = reader()
+    except ValueError as error:
+        _refuse(text, str(error), gathered)
+        return
+    gathered.snapshots.append(told)
+    gathered.ranked.extend(Ranked(fact, PRINTED) for fact in told.facts)
+    gathered.ranked.extend(frame_facts.facts_of(told.failures))
+    gathered.samples.extend(told.samples)
+    gathered.figures.extend(told.lines)
+    gathered.sources.append(Source(text.name, "memory snapshot", text.size_bytes, None))
 
 
 def _teed(chunks: Iterable[bytes], whole: list[bytes] | None) -> Iterator[bytes]:

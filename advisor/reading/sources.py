@@ -15,8 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
+from advisor.reading import snapshot
 from advisor.reading.masking import mask_name
+from advisor.reading.safetensors import is_safetensors
 from advisor.units import MIB, show
 
 TOTAL = 256 * MIB  # bytes streamed of all texts together, on the command line
@@ -31,12 +34,14 @@ Item = tuple[str, bytes | str | Path]
 
 @dataclass(frozen=True)
 class Text:
-    """One text: its masked name, its size where known, and a way to stream it."""
+    """One text: its masked name, its size where known, and a way to stream it. Of what is no text, ``source`` is the whole, unbounded."""
 
     name: str
     size_bytes: int
     chunks: Callable[[], Iterator[bytes]]
     problem: str | None = None
+    kind: Literal["text", "pickle", "safetensors"] = "text"
+    source: Path | bytes | None = None
 
 
 def texts(items: Sequence[Item]) -> Iterator[Text]:
@@ -46,6 +51,9 @@ def texts(items: Sequence[Item]) -> Iterator[Text]:
     for name, content in items:
         for text in _of(name, content, 0):
             bounded = text
+            if text.kind != "text":  # read by its own bounds, in part or elsewhere
+                yield replace(text, name=_distinct(text.name, names))
+                continue
             if text.size_bytes > left:
                 note = f"only its first {show(left)} were read" if left else f"not read: at most {show(TOTAL)} of all texts together are"
                 bounded = replace(text, size_bytes=left, chunks=partial(_first, text.chunks, left), problem=note)
@@ -88,7 +96,14 @@ def _path(name: str, path: Path) -> Iterator[Text]:
         else:
             yield from _bytes(shown, path.read_bytes(), 0)
         return
-    yield Text(shown, size, lambda: _file_chunks(path))
+    kind = _kind(path.name, head)
+    yield Text(shown, size, lambda: _file_chunks(path), kind=kind, source=path if kind != "text" else None)
+
+
+def _kind(name: str, head: bytes) -> Literal["text", "pickle", "safetensors"]:
+    if snapshot.is_pickle(name, head):
+        return "pickle"
+    return "safetensors" if is_safetensors(name, head) else "text"
 
 
 def _file_chunks(path: Path) -> Iterator[bytes]:
@@ -111,7 +126,7 @@ def _folder(root: Path) -> Iterator[Text]:
                 yield _problem(mask_name(root.name), f"more than {FILES} files; the rest was not read")
                 return
             for text in _path(file, path):
-                yield Text(mask_path(relative / file) if text.name == mask_name(file) else text.name, text.size_bytes, text.chunks, text.problem)
+                yield replace(text, name=mask_path(relative / file) if text.name == mask_name(file) else text.name)
 
 
 def mask_path(path: Path | PurePosixPath) -> str:
@@ -138,7 +153,9 @@ def _archive(head: bytes) -> str | None:
 def _bytes(name: str, data: bytes, depth: int) -> Iterator[Text]:
     kind = _archive(data)
     if kind is None:
-        yield Text(name, len(data), lambda: (data[i : i + CHUNK] for i in range(0, len(data), CHUNK)))
+        form = _kind(name, data[:512])
+        whole = data if form != "text" else None
+        yield Text(name, len(data), lambda: (data[i : i + CHUNK] for i in range(0, len(data), CHUNK)), kind=form, source=whole)
     elif kind == "other":
         yield _problem(name, "packed in a form that is not read (zip, tar and gz are)")
     elif depth >= 2:

@@ -192,11 +192,11 @@ def test_the_capacity_names_the_card_only_where_one_fits() -> None:
 
 def test_a_card_that_is_not_known_is_described_by_what_is_listed() -> None:
     row = (
-        "|   1  GeForce GTX 108...  Off  | 00000000:02:00.0 Off |                  N/A |\n| 58%   84C    P2   241W / 250W |  10123MiB / "
-        "11178MiB |     97%      Default |\n"
+        "|   1  GeForce GTX 77...   Off  | 00000000:02:00.0 Off |                  N/A |\n| 58%   84C    P2   241W / 250W |  3123MiB / "
+        "4041MiB |     97%      Default |\n"
     )
     gpu = read([("smi", row)]).job.hardware.gpu
-    assert gpu is not None and not isinstance(gpu, str) and gpu.name.startswith("GeForce GTX 108")
+    assert gpu is not None and not isinstance(gpu, str) and gpu.name.startswith("GeForce GTX 77")
 
 
 def test_the_rest_of_a_wrapped_failure_is_no_figure() -> None:
