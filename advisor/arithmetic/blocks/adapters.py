@@ -17,10 +17,11 @@ def adapter(tape: Tape, s: Setting, x: Value, y: Value, name: str, out: float, c
         y = tape.run(f"{name} clone", (y,), y.width, y.element, shares=True, label=f"{name} output")
     inner = x
     quantised_autocast = s.autocast and s.base in (*QUANTISED_4BIT, "int8")
-    if not quantised_autocast:  # peft bnb.py converts only without autocast; layer.py always
+    fused = "lora" in s.fused  # unsloth fast_lora.py: adapters are cast to the input's dtype, and q, k and v share one input
+    if not quantised_autocast and not fused:  # peft bnb.py converts only without autocast; layer.py always
         inner = cast(tape, x, s.adapter, f"{name} adapter input")
     inner = dropout(tape, s, inner, s.dropout, f"{name} adapter")
-    element = s.compute if s.autocast else s.adapter
+    element = s.compute if s.autocast or fused else s.adapter
     inner = cast(tape, inner, element, f"{name} adapter input")
     low = tape.run(
         f"{name} lora_A", (inner,), s.rank * copies, element, saves=(inner,), weights=inner.width / copies * s.rank * experts, label=f"{name} lora_A output"

@@ -13,6 +13,8 @@ def mlp(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value:
     width = block.mlp_width / s.tensor
     names = [t.name for t in block.tensors if t.role == "mlp" and len(t.shape) == 2]
     down = names[-1] if names else "down_proj"
+    if block.gated and "lora" in s.fused and len(names) == 3 and s.adapted.issuperset(names):
+        return _fast_lora(tape, s, x, hidden, width)
     if block.gated:
         inner = gated(tape, s, x, names, width)
     else:
@@ -20,6 +22,19 @@ def mlp(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value:
         inner = activate(tape, s, up)
     y = linear(tape, s, inner, down, hidden)
     return dropout(tape, s, y, s.hidden_dropout, "MLP output")
+
+
+def _fast_lora(tape: Tape, s: Setting, x: Value, hidden: float, width: float) -> Value:
+    """Unsloth's LoRA_MLP (kernels/fast_lora.py): one function that keeps input, gate and up; the product is made anew in backward.
+
+    Its backward makes one gradient of the MLP's width and writes the others over what it kept.
+    """
+    e = s.compute
+    keeps = (("gate_proj output", e, tokens(e * width)), ("up_proj output", e, tokens(e * width)))
+    whole = (0.0, 0.0, 0.0, x.width * width * e if s.base != "none" else 0.0)
+    adapters = 3 * s.rank * (hidden + width)
+    temp = (e * width, 0.0, 0.0, whole[3])
+    return tape.run("fused LoRA MLP", (x,), hidden, x.element, saves=(x,), keeps=keeps, forward=temp, backward=temp, weights=adapters, label="MLP output")
 
 
 def gated(tape: Tape, s: Setting, x: Value, names: list[str], width: float, *, copies: float = 1.0, experts: float = 1.0) -> Value:

@@ -157,3 +157,9 @@ def test_laws_of_every_block(autocast: bool, rank: int, adapter: int, dropout: f
 def test_targets_are_found_under_other_codes_names() -> None:
     assert settings.targets(llama(), "all-linear") == ALL
     assert settings.targets(llama(), ("model.layers.*.q_proj", "output_proj")) == {"q_proj", "o_proj"}
+
+
+def test_one_function_for_adapters_keeps_input_gate_and_up_only() -> None:
+    plain = count(llama(), HIDDEN, Setting(trained=False, adapted=ALL, rank=8, adapter=2))
+    fused = count(llama(), HIDDEN, Setting(trained=False, adapted=ALL, rank=8, adapter=2, fused=frozenset({"lora"})))
+    assert plain.total[0] - fused.total[0] == pytest.approx(2 * 2 * WIDTH, abs=HIDDEN / 4)  # act(gate) and the product, beside the low-rank parts
