@@ -70,17 +70,21 @@ def programs(comments: Sequence[tuple[int, str]]) -> list[tuple[str, int, str]]:
     return [(program, line, text) for line, text in comments if STARTERS.match(text) for program, _, _ in parse(text).programs]
 
 
-def facts(comments: Sequence[tuple[int, str]], name: str) -> dict[str, Fact]:
-    """One fact a field, the first that says it."""
+def facts(comments: Sequence[tuple[int, str]], name: str, *, own: bool) -> dict[str, Fact]:
+    """One fact a field, the first that says it.
+
+    ``own``: the remarks are the user's, beside a snippet or command. In a config file they are as often the project's documentation
+    ("with FSDP set ..."), so only cards, models and versions are taken from them.
+    """
     found: dict[str, Fact] = {}
     for line, text in comments:
-        for field, value in _said(text):
+        for field, value in _said(text, own):
             found.setdefault(field, Fact(field, value, "read", where=f"{name}:{line}", text=text))
     return found
 
 
-def _said(text: str) -> Iterator[tuple[str, Any]]:
-    for pattern, fields in _PHRASES:
+def _said(text: str, own: bool) -> Iterator[tuple[str, Any]]:
+    for pattern, fields in _PHRASES if own else ():
         if match := pattern.search(text):
             yield from fields(match).items()
     if match := _CARDS.search(text):

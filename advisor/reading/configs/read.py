@@ -128,7 +128,7 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
     rank = facts.get("method.rank")
     if rank is not None and "method.kind" not in facts:
         facts["method.kind"] = Fact("method.kind", "lora", "read", where=rank.where, text=rank.text)  # a rank is given, so adapters are trained
-    for field, fact in comments.facts(parsed.comments, name).items():
+    for field, fact in comments.facts(parsed.comments, name, own=parsed.form not in ("yaml", "json", "toml")).items():
         facts.setdefault(field, fact)
     top = table(framework) if framework else None
     runs = parsed.form in ("python", "notebook") and framework in ("accelerate", "deepspeed")  # a loop of its own over such a layer

@@ -295,3 +295,40 @@ def test_yaml_of_an_unknown_framework_lists_its_keys() -> None:
 )
 def test_other_text_is_no_config(text: str) -> None:
     assert read_config("notes.txt", text) is None
+
+
+def test_arrays_variables_and_sums_of_scripts() -> None:
+    text = """
+SEQ=$((512 + 1536))
+MODEL_ARGS=(
+   --swiglu
+   --num-layers 32
+)
+PERF_ARGS=(
+   --tensor-model-parallel-size 2   # within a node
+   --max-tokens-per-gpu ${BUDGET:-9216}
+)
+ROLLOUT_ARGS+=( --n-samples-per-prompt 8 --rollout-num-gpus-per-engine 2 --sglang-mem-fraction-static 0.7 )
+ray job submit --address="http://127.0.0.1:8265" -- python3 train.py --colocate --hf-checkpoint /root/Qwen3-4B --seq-length $SEQ \\
+   ${MODEL_ARGS[@]} "${PERF_ARGS[@]}" ${ROLLOUT_ARGS[@]} ${OTHER_ARGS[@]}
+"""
+    reading = read(text, "run.sh")
+    found = {f.field: f.value for f in reading.facts}
+    assert reading.framework == "slime"
+    assert (found["batch.seq_len"], found["batch.token_budget"], found["batch.generations"]) == (2048, 9216, 8)
+    assert (found["parallel.tensor"], found["rollout.tensor"], found["rollout.memory_fraction"]) == (2, 2, 0.7)
+    assert found["rollout.placement"] == "colocated"
+    where = next(f.where for f in reading.facts if f.field == "parallel.tensor")
+    assert where == "run.sh:8"
+
+
+def test_the_batch_of_all_ranks_is_no_micro_batch() -> None:
+    reading = read('{"train_batch_size": 64, "zero_optimization": {"stage": 2}}', "ds.json")
+    assert "batch.micro_batch" not in {f.field for f in reading.facts}
+    assert any("train_batch_size" in n.text for n in reading.not_understood)
+
+
+def test_a_plain_trainer_script_is_not_taken_for_another_framework() -> None:
+    text = "python run_clm.py --model_name_or_path gpt2 --block_size 1024 --fp16 --deepspeed ds_zero2.json --per_device_train_batch_size 16"
+    found = values(text, "cmd.txt")
+    assert (found["framework.name"], found["batch.seq_len"], found["parallel.strategy"]) == ("hf-trainer", 1024, "zero2")
