@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         from advisor.render import terminal
 
         output.write(terminal.report(report, output.sheet()))
-    doubled = any(f.tier in ("copies", "fallback") and f.confidence >= 0.5 for f in report.findings)
+    doubled = any(f.tier in ("copies", "fallback") for f in report.findings)
     if args.strict and report.exit_code == 0 and (report.verdict == "tight" or doubled):
         return 1
     return int(report.exit_code)

@@ -40,13 +40,15 @@ def _peak(report: Report) -> Iterator[str]:
     ledger = report.ledger
     if ledger is None or not ledger.peak().bytes:
         return
-    parts = sorted(ledger.by_part().items(), key=lambda kv: -kv[1]) + [(p, ledger.outside(p)) for p in ("allocator", "context") if ledger.outside(p)]
-    total, most = sum(size for _, size in parts), max(size for _, size in parts)
+    parts = sorted({**ledger.by_part(), "context": ledger.outside("context")}.items(), key=lambda kv: -kv[1])
+    total, most, cache = sum(size for _, size in parts), max(size for _, size in parts), ledger.outside("allocator")
     yield f"<h2>The peak, {escape(words.moment(ledger.peak().phase))} ({ledger.kind})</h2><table><thead><tr><th>Part<th>Size<th></tr></thead><tbody>"
     for part, size in parts:
         bar = f'<span class="bar" style="background:{words.colour(part)};width:{100 * size / most:.1f}%"></span>'
         yield f'<tr><td>{escape(words.part(part))}<br><small>{escape(words.meaning(part))}</small><td class="n">{show(size)}<td style="width:45%">{bar}</tr>'
-    yield f'<tr><th>Together<td class="n"><b>{show(total)}</b><td></tr>'
+    yield f'<tr><th>Needed together<td class="n"><b>{show(total)}</b><td></tr>'
+    if cache:
+        yield f'<tr><td>{escape(words.part("allocator"))}<td class="n">{show(cache)}<td><small>gives way when the card is full</small></tr>'
     if report.capacity_bytes is not None:
         yield f'<tr><th>Usable<td class="n">{show(report.capacity_bytes)}<td><small>{escape(report.capacity_why or "")}</small></tr>'
     yield "</tbody></table>"

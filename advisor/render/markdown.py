@@ -39,13 +39,14 @@ def _peak(report: Report) -> Iterator[str]:
     if ledger is None or not ledger.peak().bytes:
         return
     peak = ledger.peak()
-    parts = sorted(ledger.by_part().items(), key=lambda kv: -kv[1])
-    outside = [(p, ledger.outside(p)) for p in ("allocator", "context") if ledger.outside(p)]
+    parts = sorted({**ledger.by_part(), "context": ledger.outside("context")}.items(), key=lambda kv: -kv[1])
+    cache = ledger.outside("allocator")
     yield f"### The peak, {words.moment(peak.phase)} ({ledger.kind})"
-    rows = "\n".join(f"| {words.part(p)} | {show(size)} |" for p, size in (*parts, *outside))
-    total = peak.bytes + sum(size for _, size in outside)
+    rows = "\n".join(f"| {words.part(p)} | {show(size)} |" for p, size in parts if size)
+    spare = f"\n| {words.part('allocator')}, which gives way | {show(cache)} |" if cache else ""
+    total = sum(size for _, size in parts)
     limit = f"\n| Usable on the card | {show(report.capacity_bytes)} |" if report.capacity_bytes is not None else ""
-    yield f"| Part | Size |\n| --- | ---: |\n{rows}\n| **Together** | **{show(total)}** |{limit}"
+    yield f"| Part | Size |\n| --- | ---: |\n{rows}\n| **Needed together** | **{show(total)}** |{spare}{limit}"
 
 
 def _causes(report: Report) -> Iterator[str]:

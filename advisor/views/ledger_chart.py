@@ -48,7 +48,7 @@ def specification(ledger: Ledger, usable: int | None) -> dict[str, Any]:
                 "field": "part",
                 "type": "nominal",
                 "scale": {"domain": [words.part(p) for p in present], "range": [words.colour(p) for p in present]},
-                "legend": {"orient": "bottom", "title": None, "columns": 2, "labelLimit": 150},
+                "legend": {"orient": "bottom", "title": None, "columns": 2, "labelLimit": 150, "symbolStrokeWidth": 0},
             },
             "order": {"field": "order", "type": "quantitative"},
             "opacity": {"condition": {"param": "part", "value": 1}, "value": 0.35},
@@ -68,8 +68,8 @@ def specification(ledger: Ledger, usable: int | None) -> dict[str, Any]:
 def takeaway(ledger: Ledger, usable: int | None) -> str:
     """What the chart shows, in a sentence."""
     peak = ledger.peak()
-    parts = sorted(parts_of(ledger, peak.phase).items(), key=lambda kv: -kv[1])[:3]
-    used = sum(parts_of(ledger, peak.phase).values())
+    found = {part: size for part, size in parts_of(ledger, peak.phase).items() if part != "allocator"}
+    parts, used = sorted(found.items(), key=lambda kv: -kv[1])[:3], sum(found.values())
     limit = "" if usable is None else f", {'over' if used > usable else 'within'} the {show(usable)} that are usable"
     return (
         f"The largest moment is {words.moment(peak.phase)}: {show(used)}{limit}. Largest parts: "
@@ -87,9 +87,13 @@ def show_ledger(ledger: Ledger, usable: int | None, key: str) -> str | None:
         )
     with beside:
         phase = ledger.peak().phase
-        parts = sorted(parts_of(ledger, phase).items(), key=lambda kv: -kv[1])
-        total = sum(size for _, size in parts)
-        rows = [(words.part(part), show(size), f"{size / total:.0%}") for part, size in parts if size]
-        st.markdown(table((f"{words.moment(phase).capitalize()}", "Size", "Share"), [*rows, ("**Together**", f"**{show(total)}**", "")], right=(1, 2)))
+        parts = parts_of(ledger, phase)
+        cache = parts.pop("allocator", 0)
+        total = sum(parts.values())
+        rows = [(words.part(part), show(size), f"{size / total:.0%}") for part, size in sorted(parts.items(), key=lambda kv: -kv[1])]
+        rows.append(("**Needed together**", f"**{show(total)}**", ""))
+        if cache:
+            rows.append((f"{words.part('allocator')}, which gives way", show(cache), ""))
+        st.markdown(table((f"{words.moment(phase).capitalize()}", "Size", "Share"), rows, right=(1, 2)))
     chosen = event.selection.get("part") if event and hasattr(event, "selection") else None
     return str(chosen[0]["id"]) if chosen else None

@@ -41,7 +41,7 @@ def figures(ledger: Ledger | None, usable: int | None, why: str | None) -> None:
         return
     need, peak = needed(ledger), ledger.peak()
     shows = ledger.totals()["device_used"].expected
-    with st.grid(3, min_column_width=180):
+    with st.grid(3, min_column_width=165):
         delta = None if usable is None else f"{show(abs(usable - need.expected))} {'left' if usable >= need.expected else 'over'}"
         st.metric(
             f"Needed on one card, {words.moment(peak.phase)}",
