@@ -108,7 +108,7 @@ class Draft:
         self._values[path] = self._new[path] = value
         if kind == "inferred" and where is None:
             where = RESOLVER
-        self.facts[path] = interned(path, value, kind, where, why, tuple(a for a in alternatives if a != value))
+        self.facts[path] = interned(path, value, kind, where, why, tuple(a for a in alternatives if a != value) if alternatives else ())
 
     def table(self, *paths: str, alternatives: Iterable[Any] = ()) -> None:
         """Defaults of the framework's stack, of its version: for each field the first rule whose conditions hold."""
@@ -122,15 +122,18 @@ class Draft:
 
     def default(self, path: str, value: Any, where: str, why: str | None = None, *, alternatives: Iterable[Any] = ()) -> None:
         """A default of a named framework and version."""
-        self.settle(path, value, "default", why, where=where, alternatives=alternatives)
+        if path not in self._values:
+            self.settle(path, value, "default", why, where=where, alternatives=alternatives)
 
     def infer(self, path: str, value: Any, why: str) -> None:
         """What other values imply."""
-        self.settle(path, value, "inferred", why)
+        if path not in self._values:
+            self.settle(path, value, "inferred", why)
 
     def assume(self, path: str, value: Any, why: str, *, alternatives: Iterable[Any] = ()) -> None:
         """A stated assumption."""
-        self.settle(path, value, "assumed", why, alternatives=alternatives)
+        if path not in self._values:
+            self.settle(path, value, "assumed", why, alternatives=alternatives)
 
     def job(self) -> Job:
         """The resolved job. Values come from our own tables, which tests validate, so they are put in without validating anew."""
