@@ -32,6 +32,7 @@ FIRST = (
     ("model.config", "What does the model's config.json say?"),
     ("hardware.gpu", "Which GPU is it?"),
 )
+DECIDING = ("method.kind", "batch.micro_batch", "batch.seq_len")  # no framework's habit stands for these: where they are guessed, so is the verdict
 LEAST = GIB // 4
 
 
@@ -68,7 +69,7 @@ def deciding(run: Run) -> Iterator[str]:
     usable = run.usable
     if usable is None:
         return
-    for path in PLAUSIBLE:
+    for path in DECIDING:
         peaks = list(_peaks(run, path).values())
         if len(peaks) >= 2 and min(peaks) < usable[0] < max(peaks):
             yield path

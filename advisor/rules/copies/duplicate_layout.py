@@ -83,6 +83,21 @@ RULE = Rule(
             when=lambda run, e: remainder.matching(run, e, "weights-copy"),
         ),
         Mark(
+            "duplicate-layout-average",
+            2.5,
+            "a second model is kept on purpose: an average or a copy",
+            "torch.optim.swa_utils.AveragedModel and EMA classes deep-copy the module to its device",
+            pattern=r"deepcopy\(\s*(self\.)?\w*(model|net|module)\b|AveragedModel\(|\bEMA\(|EMAModel\(|ema_model\s*=|swa_utils",
+            when=lambda run, _: "" if run.job.objective not in ("dpo", "kto", "grpo", "ppo", "rloo") else None,
+        ),
+        Mark(
+            "duplicate-layout-int8",
+            3.0,
+            "the 16-bit weight is kept beside its 8-bit form",
+            "bitsandbytes Int8Params(has_fp16_weights=True) keeps both in training",
+            pattern=r"has_fp16_weights?['\"]?\s*[=:]\s*True",
+        ),
+        Mark(
             "duplicate-layout-code",
             1.5,
             "buffers are counted apart from parameters",

@@ -50,6 +50,14 @@ RULE = Rule(
             on="frame",
         ),
         Mark(
+            "gradient-buffer-wide-reducer",
+            2.5,
+            "DDP is making its buckets, a second copy of all gradients",
+            "torch/nn/parallel/distributed.py _ddp_init_helper: dist.Reducer; gradient_as_bucket_view=False keeps gradients beside buckets",
+            pattern=r"dist\.Reducer\(|_ddp_init_helper",
+            on="frame",
+        ),
+        Mark(
             "gradient-buffer-wide-setting",
             1.2,
             "the wide buffer is asked for",

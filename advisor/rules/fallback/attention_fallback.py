@@ -96,6 +96,17 @@ RULE = Rule(
             on="frame",
         ),
         Mark(
+            "attention-fallback-mask",
+            2.5,
+            "a dense mask of seq_len² is being made",
+            "transformers modeling_attn_mask_utils, masking_utils: 4-D causal masks; BLOOM and MPT build ALiBi biases",
+            pattern=(
+                r"_prepare_4d_(causal_)?attention_mask|_update_causal_mask|_?make_causal_mask|_expand_mask|masking_utils\.py|build_alibi|"
+                r"build_mpt_alibi|get_masks\b"
+            ),
+            on="frame",
+        ),
+        Mark(
             "attention-fallback-sdpa",
             1.2,
             "the failure comes inside scaled_dot_product_attention",

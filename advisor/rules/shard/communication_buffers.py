@@ -52,6 +52,17 @@ RULE = Rule(
         Mark("communication-buffers-bucket", 3.0, "a bucket", "DeepSpeed zero config reduce_bucket_size, allgather_bucket_size: elements", when=_bucket),
         Mark("communication-buffers-unit", 1.0, "a gathered unit", "FSDP gathers a unit into one buffer", when=_unit),
         Mark(
+            "communication-buffers-whole",
+            3.0,
+            "the whole model is one unit",
+            "FSDP without a wrap policy gathers all parameters into one buffer",
+            when=lambda run, e: (
+                None
+                if in_phase(e, "save", "load", "sync", "resume") or run.job.parallel.strategy not in ("fsdp1", "fsdp2", "zero3")
+                else fingerprint.match(run, e, "flat-whole")
+            ),
+        ),
+        Mark(
             "communication-buffers-collective",
             3.0,
             "in a collective",

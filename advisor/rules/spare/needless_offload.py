@@ -23,8 +23,8 @@ def _applies(run: Run, evidence: Evidence) -> str | None:
     return None if _offloaded(run) else "nothing is offloaded"
 
 
-def _fits_without(run: Run, _evidence: Evidence) -> str | None:
-    if run.usable is None or run.missing:
+def _fits_without(run: Run, evidence: Evidence) -> str | None:
+    if run.usable is None or run.missing or evidence.failure is not None or not _offloaded(run):
         return None
     ledger = ledger_of(run.but(offload=dict.fromkeys(_offloaded(run), "none")))
     if ledger is None:

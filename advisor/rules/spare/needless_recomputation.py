@@ -19,8 +19,8 @@ def _applies(run: Run, evidence: Evidence) -> str | None:
     return None if checkpoints(run) else "checkpointing is off"
 
 
-def _fits_without(run: Run, _evidence: Evidence) -> str | None:
-    if run.usable is None or run.missing:
+def _fits_without(run: Run, evidence: Evidence) -> str | None:
+    if run.usable is None or run.missing or evidence.failure is not None or not checkpoints(run):
         return None
     ledger = ledger_of(run.but(activations={"checkpointing": "none"}))
     if ledger is None:
