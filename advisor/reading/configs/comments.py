@@ -9,7 +9,8 @@ from typing import Any
 from advisor import cards
 from advisor.evidence import Fact
 from advisor.frameworks.key import Key
-from advisor.reading.configs.from_shell import STARTERS, literal, parse
+from advisor.reading.configs.from_shell import STARTERS, parse
+from advisor.reading.configs.shell_words import literal
 
 _PAIR = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.\w+)*)\s?=\s?(\"[^\"]*\"|'[^']*'|[\w.\-/]+)")
 _NUMBERED = re.compile(r"\b(max_seq_length|max_length|seq_len|sequence length|batch size|micro batch|batch|seq)\s*(?:of|:|is)?\s+(\d{1,7})\b", re.IGNORECASE)

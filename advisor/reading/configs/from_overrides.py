@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from advisor.frameworks.key import Key
-from advisor.reading.configs.from_shell import literal
 from advisor.reading.configs.parsed import Parsed
+from advisor.reading.configs.shell_words import literal
 
 _LINE = re.compile(r"^\s*[+~]{0,2}(--)?([A-Za-z_][\w./\-@]*)\s*(=|:\s)\s*(.*?)\s*,?\s*\\?\s*$")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
-import shlex
 from collections.abc import Sequence
 from typing import Any
 
-from advisor.frameworks.key import Key, Unread
+from advisor.frameworks.key import Key
 from advisor.reading.configs.parsed import Parsed
+from advisor.reading.configs.shell_words import arithmetic, commands, literal, split
 
 _ASSIGNMENT = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$", re.DOTALL)
 _OVERRIDE = re.compile(r"^[+~]{0,2}([A-Za-z_][\w./\-@]*)=(.*)$", re.DOTALL)
@@ -20,7 +19,6 @@ _RUNNERS = frozenset(
     {"python", "python3", "uv", "run", "poetry", "nohup", "sudo", "env", "time", "exec", "bash", "sh", "conda", "stdbuf", "numactl", "ipython"}
 )
 _ARRAY = re.compile(r"^\s*(?:declare -a |local )?([A-Za-z_]\w*)(\+?)=\((.*)\)\s*$", re.DOTALL)
-_OPENED = re.compile(r"^\s*(?:export |declare -a |local )?[A-Za-z_]\w*\+?=([(\"'])")
 _REFERENCE = re.compile(r"^\$\{?([A-Za-z_]\w*)(?:\[[@*]\])?\}?$")
 _SUM = re.compile(r"\$\(\((.{1,200}?)\)\)(?!\))")
 _WORDS = 20_000
@@ -42,60 +40,11 @@ def parse(text: str) -> Parsed:
     """The keys of every command of a script. Variables and arrays stand for the words that were assigned to them in the same script."""
     parsed = Parsed("shell")
     reader = _Script(parsed, text)
-    for number, command in _commands(text):
+    for number, command in commands(text):
         reader.command(command, number)
     reader.unused()
     parsed.comments = [(i, m.group(1)) for i, line in enumerate(text.splitlines(), 1) if (m := re.search(r"(?:^|\s)#(?!!)\s*(\S.*)$", line))]
     return parsed
-
-
-def _commands(text: str) -> list[tuple[int, str]]:
-    """Commands with the line they start on. Continuation lines, arrays and quoted texts over several lines are one command each."""
-    found: list[tuple[int, str]] = []
-    joined, start = "", 0
-    closing: str | None = None
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.rstrip()
-        if closing is not None:
-            bare = re.sub(r"(?:^|\s)#(?:\s.*)?$", "", line)
-            joined += "\n" + bare
-            if closing in bare:
-                found.append((start, joined))
-                joined, closing = "", None
-            continue
-        if joined and not line.strip():
-            found.append((start, joined))
-            joined = ""
-            continue
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        line = re.sub(r"^\s*[$>]\s+", "", line) if not joined else line
-        start = start if joined else number
-        bare = re.sub(r"\s#\s.*$", "", line)
-        opened = _OPENED.match(bare) if not joined else None
-        if opened and not bare.endswith("\\"):
-            closing = ")" if opened.group(1) == "(" else opened.group(1)
-            if bare.count(closing) >= (1 if closing == ")" else 2):
-                found.append((start, bare))
-                closing = None
-            else:
-                joined = bare
-            continue
-        if bare.endswith("\\"):
-            joined += bare[:-1] + "\n"
-            continue
-        found.append((start, joined + bare))
-        joined = ""
-    if joined:
-        found.append((start, joined))
-    return [(n, part) for n, c in found for part in re.split(r"&&|\|\||;(?=\s|$)|\|(?=\s)", c) if part.strip()]
-
-
-def _split(command: str) -> list[str]:
-    try:
-        return shlex.split(command)
-    except ValueError:  # an open quote: words as they stand
-        return command.replace("'", "").replace('"', "").split()
 
 
 class _Script:
@@ -124,7 +73,7 @@ class _Script:
     def command(self, command: str, start: int) -> None:
         """Take one command apart."""
         if (array := _ARRAY.match(command)) is not None:
-            words = [self.expanded(w) for w in _split(array.group(3))]
+            words = [self.expanded(w) for w in split(array.group(3))]
             self.arrays[array.group(1)] = (self.arrays.get(array.group(1), []) if array.group(2) else []) + words[:_WORDS]
             return
         words = self.words(self.computed(command))
@@ -168,7 +117,7 @@ class _Script:
     def words(self, command: str) -> list[str]:
         """The words, with arrays and variables that hold several words spread out."""
         found: list[str] = []
-        for word in _split(command):
+        for word in split(command):
             reference = _REFERENCE.match(word)
             if reference and reference.group(1) in self.arrays:
                 found += self.arrays[reference.group(1)]
@@ -176,7 +125,7 @@ class _Script:
             elif reference and "[" in word:
                 continue  # an array of another file
             elif reference and "--" in (value := self.variables.get(reference.group(1), "")):
-                found += [self.expanded(w) for w in _split(value)]
+                found += [self.expanded(w) for w in split(value)]
             else:
                 found.append(self.expanded(word))
             if len(found) > _WORDS:
@@ -196,7 +145,7 @@ class _Script:
 
     def computed(self, command: str) -> str:
         """``$((a + b))`` worked out where all of it is known whole numbers; nothing else is ever evaluated."""
-        return _SUM.sub(lambda m: _arithmetic(m.group(1), self.variables) or m.group(0), command) if "$((" in command else command
+        return _SUM.sub(lambda m: arithmetic(m.group(1), self.variables) or m.group(0), command) if "$((" in command else command
 
     def flag(self, words: Sequence[str], at: int, start: int, scope: str) -> int:
         """One flag and its values. Returns the position behind them."""
@@ -224,36 +173,6 @@ class _Script:
         return at
 
 
-def _arithmetic(text: str, variables: dict[str, str]) -> str | None:
-    known = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda m: variables.get(m.group(1), m.group(0)), text)
-    if not re.fullmatch(r"[\d\s+\-*/()]{1,200}", known) or "**" in known:
-        return None
-    try:
-        value = _evaluated(ast.parse(known.strip().replace("/", "//"), mode="eval").body)
-    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
-        return None
-    return str(value)
-
-
-def _evaluated(node: ast.expr) -> int:
-    if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) < 1 << 50:
-        return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_evaluated(node.operand)
-    if isinstance(node, ast.BinOp):
-        left, right = _evaluated(node.left), _evaluated(node.right)
-        if abs(left) < 1 << 50 and abs(right) < 1 << 50:
-            if isinstance(node.op, ast.Add):
-                return left + right
-            if isinstance(node.op, ast.Sub):
-                return left - right
-            if isinstance(node.op, ast.Mult):
-                return left * right
-            if isinstance(node.op, ast.FloorDiv):
-                return left // right
-    raise ValueError("not a sum of whole numbers")
-
-
 def _scope_of(program: Sequence[str]) -> str:
     """The program whose arguments follow: ``trl vllm-serve``, ``train.py``, ``pretrain_gpt.py``."""
     words = [w for w in program if w not in _RUNNERS and w != "launch" and w != "accelerate" and w not in _LAUNCHERS]
@@ -261,25 +180,3 @@ def _scope_of(program: Sequence[str]) -> str:
         return "program"
     script = next((w for w in words if w.endswith(".py")), None)
     return script.rsplit("/", 1)[-1] if script else " ".join(words[:2])
-
-
-def literal(word: str) -> Any:
-    """A word of a command line as the value it stands for."""
-    word = word.strip()
-    word = re.sub(r"^\$\{?HOME\}?(?=/)", "~", word)
-    if "$" in word:
-        return Unread(word)
-    lower = word.lower()
-    if lower in ("true", "false"):
-        return lower == "true"
-    if lower in ("null", "none", ""):
-        return None
-    if re.fullmatch(r"[-+]?[\d_]*\.?\d+([eE][-+]?\d+)?", word) or (word[:1] in "[({'\"" and len(word) < 10_000):
-        try:
-            value = ast.literal_eval(word)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            if word[:1] == "[" and word[-1:] == "]":
-                return [literal(part) for part in word[1:-1].split(",")]
-            return word
-        return value if isinstance(value, int | float | str | list) else word
-    return word
