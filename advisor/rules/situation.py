@@ -129,3 +129,12 @@ def weights_exceed(run: Run, evidence: Evidence) -> str | None:
     if held is None or capacity is None or held < capacity:
         return None
     return f"the weights of one rank are {held / 2**30:.1f} GiB, more than the card: it fails before there are activations"
+
+
+_MOVES = re.compile(r"nn/modules/module\.py:(to|cuda|_apply|convert)\b")
+
+
+def moves_module(evidence: Evidence) -> bool:
+    """Whether the failing frames move a whole module to the device: before any step."""
+    failure = evidence.failure
+    return failure is not None and any(_MOVES.search(f"{f.file}:{f.function}") for f in failure.frames[-4:]) and not in_phase(evidence, "eval", "save")

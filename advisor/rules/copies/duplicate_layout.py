@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
-from advisor.rules import counters, remainder
+from advisor.rules import console, counters, remainder
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
@@ -19,7 +19,8 @@ def _loaded(evidence: Evidence) -> int | None:
     """Allocated bytes after the model was built, as a log prints them."""
     figures = [s.peak_allocated_bytes or s.allocated_bytes for s in evidence.samples if any(w in s.label.lower() for w in ("init", "load", "model"))]
     known = [f for f in figures if f]
-    return known[0] if known else None
+    asked = [size for expression, size, _ in console.sizes(evidence) if "memory_allocated" in expression]
+    return known[0] if known else max(asked, default=None)
 
 
 def _surplus(run: Run, evidence: Evidence) -> int | None:
@@ -96,6 +97,13 @@ RULE = Rule(
             "the 16-bit weight is kept beside its 8-bit form",
             "bitsandbytes Int8Params(has_fp16_weights=True) keeps both in training",
             pattern=r"has_fp16_weights?['\"]?\s*[=:]\s*True",
+        ),
+        Mark(
+            "duplicate-layout-state",
+            2.0,
+            "a state dict is read onto the device beside the model",
+            "safetensors.torch.load_file(device=...), torch.load(map_location=cuda): a second set of weights until it is deleted",
+            pattern=r"load_file\([^)]*device\s*=\s*['\"]?(cuda|device|rank)|state_dict\s*=\s*\{[^}]*\.cuda\(|safe_open\([^)]*device\s*=\s*['\"]?cuda",
         ),
         Mark(
             "duplicate-layout-code",

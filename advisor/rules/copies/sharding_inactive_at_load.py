@@ -101,6 +101,15 @@ RULE = Rule(
             when=lambda run, _: "" if sharded(run) else None,
         ),
         Mark(
+            "sharding-inactive-engine-moves",
+            4.0,
+            "DeepSpeed moves the whole module although stage 3 is set: it was not built under zero.Init",
+            "DeepSpeed runtime/engine.py _configure_distributed_model: module.to(device) unless the parameters are partitioned already",
+            pattern=r"_configure_distributed_model: .*module\.to\(",
+            on="frame",
+            when=lambda run, _: "" if run.job.parallel.strategy == "zero3" else None,
+        ),
+        Mark(
             "sharding-inactive-zero-init",
             -3.0,
             "ZeRO-3 was active while loading",

@@ -91,7 +91,7 @@ RULE = Rule(
             "the unfused attention code is running",
             "transformers eager_attention_forward; torch _math_attention_inner, create_mask; Megatron DotProductAttention",
             pattern=r"eager_attention_forward|_math_attention_inner|flex_attention\.py:create_(block_)?mask|math_attention|attn_weights\s*=\s*(nn\.functional|F|torch)\S*softmax|"
-            r"torch\.matmul\(\s*q\w*\s*,\s*k\w*|attn_weights\s*=\s*torch\.(matmul|bmm)|scores\s*=\s*\(?q\w*\s*@\s*k|(attention|attn)_(scores|logits|probs)\s*=|baddbmm|"
+            r"torch\.matmul\(\s*q\w*\s*,\s*k\w*|attn_weights\s*=\s*torch\.(matmul|bmm)|scores\s*=\s*\(?q\w*\s*@\s*k|(attention|attn)_(scores|logits|probs)(\s*:\s*\w+)?\s*=|scale_mask_softmax|baddbmm|"
             r"UnfusedDotProductAttention|_attn\(self, query",
             on="frame",
         ),

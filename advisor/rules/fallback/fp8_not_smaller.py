@@ -6,7 +6,7 @@ import re
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
-from advisor.rules import counters
+from advisor.rules import console, counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import near, weight_bytes
@@ -31,8 +31,8 @@ def _copies(run: Run, evidence: Evidence) -> str | None:
     weights, two = weight_bytes(run, None, evidence), weight_bytes(run, 2.0, evidence)
     if weights is None or two is None or _fp8(run, evidence) is None:
         return None
-    for sample in evidence.samples:
-        held = sample.allocated_bytes or 0
+    asked = [size for expression, size, _ in console.sizes(evidence) if "memory_allocated" in expression]
+    for held in [sample.allocated_bytes or 0 for sample in evidence.samples] + asked:
         if near(held - weights, two, 0.12) or near(held - weights, two / 2, 0.1):
             return f"{show(held)} allocated, {show(held - weights)} beyond the weights: an fp8 copy and its transpose are 1 to 2 bytes a weight"
     return None

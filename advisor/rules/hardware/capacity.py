@@ -6,7 +6,7 @@ from advisor.evidence import Evidence
 from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import ADAPTER, DIVIDES_OPTIMIZER, DIVIDES_WEIGHTS, QUANTISED, gpus, gpus_known, parameters
+from advisor.rules.situation import ADAPTER, DIVIDES_OPTIMIZER, DIVIDES_WEIGHTS, QUANTISED, gpus, gpus_known, loads_weights, moves_module, parameters
 from advisor.run import Run
 from advisor.units import show
 
@@ -22,6 +22,8 @@ def least_state(run: Run, evidence: Evidence) -> int | None:
     count = parameters(run, evidence)
     if count is None:
         return None
+    if loads_weights(evidence) or moves_module(evidence):  # gradients and optimizer state do not exist yet
+        return round(count * BASE_BYTES.get(run.job.method.base or "none", 2.0) / gpus(run))
     method, optimizer = run.job.method, run.job.optimizer.name or "adamw"
     if method.kind in ADAPTER:
         width = BASE_BYTES.get(method.base or "none", 4.0 if run.job.precision.weights == "fp32" else 2.0)
@@ -38,7 +40,7 @@ def _never(run: Run, evidence: Evidence) -> str | None:
     least, capacity = least_state(run, evidence), counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
     if least is None or capacity is None or least < 0.95 * capacity or not gpus_known(run):
         return None
-    return f"even divided over all {gpus(run)} GPUs, weights, gradients and optimizer state are {show(least)} on a card of {show(capacity)}"
+    return f"even divided over all {gpus(run)} GPUs, what each has to hold then is {show(least)} on a card of {show(capacity)}"
 
 
 def _everything_done(run: Run, evidence: Evidence) -> str | None:

@@ -1,0 +1,24 @@
+"""Answers of a Python console: a prompt with an expression, and the number on the line below."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+from advisor.evidence import Evidence
+from advisor.units import GIB
+
+_PROMPT = re.compile(r"^\s*(?:>>>|In ?\[\d*\]:)\s*(.+)$")
+_NUMBER = re.compile(r"^\s*(?:Out ?\[\d*\]:\s*)?(\d{1,15}(?:\.\d+)?)\s*$")
+_SCALED = re.compile(r"/\s*(2\s*\*\*\s*30|1024\s*\*\*\s*3|1e9|GiB|\(1 ?<< ?30\))")
+
+
+def sizes(evidence: Evidence) -> Iterator[tuple[str, int, str]]:
+    """(expression, bytes, where) for expressions about memory: divided by 2**30 they are GiB, else bytes."""
+    for line, below in pairwise(evidence.lines):
+        prompt, number = _PROMPT.match(line.text), _NUMBER.match(below.text)
+        if prompt is None or number is None:
+            continue
+        expression, value = prompt.group(1), float(number.group(1))
+        yield expression, round(value * GIB) if _SCALED.search(expression) or value < 10_000 else round(value), below.where
