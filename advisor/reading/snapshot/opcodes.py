@@ -10,6 +10,7 @@ from __future__ import annotations
 import mmap
 import pickletools
 import re
+import warnings
 from functools import cache
 
 Buffer = bytes | mmap.mmap
@@ -106,24 +107,30 @@ def _asks(data: Buffer, at: int, opcode: str) -> str:
 
 def _name(data: Buffer, at: int) -> str | None:
     """``posix.system``: the last name that is on the stack at a place near the start."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # strings of protocol 0 may hold escapes that Python warns of
+            return _loaded(data[: at + 4096], at)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _loaded(data: bytes, at: int) -> str | None:
     strings: list[str] = []
     memo: dict[int, str] = {}
-    try:
-        for number, (op, argument, place) in enumerate(pickletools.genops(data[: at + 4096])):
-            if number > EXPLAINED or place is None or place > at:
-                break
-            if op.name in ("GLOBAL", "INST") and isinstance(argument, str):
-                return _shown(argument.replace(" ", "."))
-            if isinstance(argument, str):
-                strings.append(argument)
-            elif op.name == "MEMOIZE" and strings:
-                memo[len(memo)] = strings[-1]
-            elif op.name in ("BINGET", "LONG_BINGET") and isinstance(argument, int) and argument in memo:
-                strings.append(memo[argument])
-            if op.name == "STACK_GLOBAL" and len(strings) >= 2:
-                return _shown(f"{strings[-2]}.{strings[-1]}")
-    except (ValueError, OverflowError, UnicodeError):
-        return None
+    for number, (op, argument, place) in enumerate(pickletools.genops(data)):
+        if number > EXPLAINED or place is None or place > at:
+            break
+        if op.name in ("GLOBAL", "INST") and isinstance(argument, str):
+            return _shown(argument.replace(" ", "."))
+        if isinstance(argument, str):
+            strings.append(argument)
+        elif op.name == "MEMOIZE" and strings:
+            memo[len(memo)] = strings[-1]
+        elif op.name in ("BINGET", "LONG_BINGET") and isinstance(argument, int) and argument in memo:
+            strings.append(memo[argument])
+        if op.name == "STACK_GLOBAL" and len(strings) >= 2:
+            return _shown(f"{strings[-2]}.{strings[-1]}")
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from typing import IO, Any, NoReturn
 
 from advisor.reading.snapshot.opcodes import RefusedError
@@ -27,7 +28,9 @@ def unpickle(file: IO[bytes]) -> Any:
         RefusedError: where it is no whole pickle of plain values.
     """
     try:
-        return Plain(file).load()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # escapes in strings of protocol 0
+            return Plain(file).load()
     except RefusedError:
         raise
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
