@@ -33,5 +33,5 @@ def run(args: argparse.Namespace) -> int:
 
         paper = output.sheet()
         paper.say(f"{words.VERDICTS[verdict]}. {sentence}", "bold")
-        output.write(terminal.plan(found, paper))
+        output.write(terminal.plan(found, paper, verdict))
     return 1 if args.strict and verdict == "tight" else EXIT_CODES[verdict]

@@ -26,6 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeline", metavar="FILE", type=Path, help="write every tensor's life as JSON")
     parser.add_argument("--snapshot", metavar="FILE", type=Path, help="write a memory snapshot (pickle) that PyTorch's memory viewer opens")
     parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, metavar="SECONDS", help=f"end the probe after this long (default {TIMEOUT_SECONDS})")
+    parser.add_argument("--install-versions", action="store_true", help="let pip fetch the job's versions of transformers, peft, trl, accelerate into a cache")
     parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     options.add_overrides(parser)
@@ -46,7 +47,10 @@ def run(args: argparse.Namespace) -> int:
     if resolved.missing:
         raise UserError(f"the job leaves open what decides: {', '.join(resolved.missing)}; state it in the job file or with --set FIELD=VALUE")
     try:
-        seen = probe(resolved, timeout=args.timeout, say=_silent if args.quiet else _say, timeline=args.timeline, snapshot=args.snapshot)
+        seen = probe(
+            resolved, timeout=args.timeout, say=_silent if args.quiet else _say, timeline=args.timeline, snapshot=args.snapshot,
+            install_versions=args.install_versions,
+        )  # fmt: skip
     except CannotProbe as error:
         print(f"advisor: {error}", file=sys.stderr)
         return EXIT_CODES["incomplete"]
@@ -114,6 +118,8 @@ def _comparison(seen: Probed, estimated: Ledger | None, paper: Paper) -> str:
                 paper.say(
                     f"{label} {name}: {show(row['probed'])} probed, {show(row['estimated'])} estimated ({sign}{show(abs(row['difference']))})", indent=2, hang=4
                 )
+    for note in seen.notes:
+        paper.say(f"Note: {note}.", indent=2, hang=4)
     modes = ", ".join(f"{show(size)} {mode}" for mode, size in seen.reserved.items())
     paper.say(f"{seen.events:,} births and deaths in {seen.seconds:.1f} s. Reserved by the allocator's mode: {modes}.", indent=2)
     return paper.text()

@@ -57,9 +57,10 @@ def _peak(report: Report) -> Iterator[str]:
 def _causes(report: Report) -> Iterator[str]:
     if not report.findings:
         return
-    yield "<h2>Why, most likely first</h2><ol>"
+    yield f"<h2>{words.why_heading(report.verdict)}</h2><ol>"
     for finding in report.findings[:6]:
-        saves = f"; its first remedy takes off {show(finding.saves_bytes)}" if finding.saves_bytes else ""
+        effect = words.remedy(finding.saves_bytes)
+        saves = f"; {effect}" if effect else ""
         yield f"<li><b>{escape(finding.title)}</b> <small>({finding.confidence:.0%} likely{saves})</small><ul>"
         for says in words.distinct(finding.evidence)[:6]:
             where = f" <small>{escape(says.where)}</small>" if says.where else ""
@@ -72,7 +73,7 @@ def _plan(report: Report) -> Iterator[str]:
     plan = report.plan
     if not plan.steps and not plan.summary:
         return
-    yield f"<h2>What to change, first things first</h2><p>{escape(plan.summary)}</p><ol>"
+    yield f"<h2>{words.plan_heading(report.verdict)}</h2><p>{escape(plan.summary)}</p><ol>"
     for step in plan.steps:
         facts = [f"{show(step.before_bytes)} → {show(step.after_bytes)}"] if step.before_bytes is not None and step.after_bytes is not None else []
         facts += [cost(step.step_time_ratio)] if step.step_time_ratio is not None else []

@@ -51,12 +51,13 @@ def _peak(report: Report) -> Iterator[str]:
 
 def _causes(report: Report) -> Iterator[str]:
     if report.findings:
-        yield "### Why, most likely first"
+        yield f"### {words.why_heading(report.verdict)}"
         yield "\n".join(_cause(number, finding) for number, finding in enumerate(report.findings[:5], 1))
 
 
 def _cause(number: int, finding: Finding) -> str:
-    saves = f", its first remedy takes off {show(finding.saves_bytes)}" if finding.saves_bytes else ""
+    effect = words.remedy(finding.saves_bytes)
+    saves = f", {effect}" if effect else ""
     lines = [f"{number}. **{escape(finding.title)}** (`{finding.cause}`, {finding.confidence:.0%} likely{saves})"]
     for says in words.distinct(finding.evidence)[:5]:
         where = f" ({escape(says.where)})" if says.where else ""
@@ -68,7 +69,7 @@ def _plan(report: Report) -> Iterator[str]:
     plan = report.plan
     if not plan.steps and not plan.summary:
         return
-    yield "### What to change, first things first"
+    yield f"### {words.plan_heading(report.verdict)}"
     if plan.summary:
         yield escape(plan.summary)
     for number, step in enumerate(plan.steps, 1):

@@ -27,8 +27,8 @@ def report(report: Report, paper: Paper) -> str:
         paper.say(f"The error says: {said}")
     if report.ledger is not None:
         _peak(paper, report.ledger, report.capacity_bytes, report.capacity_why)
-    _causes(paper, report.findings)
-    plan(report.plan, paper)
+    _causes(paper, report.findings, report.verdict)
+    plan(report.plan, paper, report.verdict)
     if report.next_question is not None:
         paper.heading("What would help most to know")
         moves = f" (moves the estimate by {show(report.next_question.moves_bytes)})" if report.next_question.moves_bytes else ""
@@ -68,11 +68,11 @@ def estimate(run: Run, ledger: Ledger | None, verdict: str, sentence: str, paper
     return paper.text()
 
 
-def plan(plan: Plan, paper: Paper) -> str:
+def plan(plan: Plan, paper: Paper, verdict: str) -> str:
     """The least set of changes with the exact lines."""
     if not plan.steps and not plan.summary:
         return paper.text()
-    paper.heading("What to change, first things first")
+    paper.heading(words.plan_heading(verdict))
     if plan.summary:
         paper.say(plan.summary, indent=2)
     for number, step in enumerate(plan.steps, 1):
@@ -108,14 +108,14 @@ def _peak(paper: Paper, ledger: Ledger, usable: int | None, why: str | None, pha
         paper.say("The allocator's cache is not needed: it gives way when the card is full.", "dim", indent=2)
 
 
-def _causes(paper: Paper, findings: Iterable[Finding]) -> None:
+def _causes(paper: Paper, findings: Iterable[Finding], verdict: str) -> None:
     found = [f for f in findings if f.confidence >= 0.05] or list(findings)[:1]
     if not found:
         return
-    paper.heading("Why, most likely first")
+    paper.heading(words.why_heading(verdict))
     for number, finding in enumerate(found[:CAUSES_SHOWN], 1):
-        saves = f"; its first remedy takes off {show(finding.saves_bytes)}" if finding.saves_bytes else ""
-        paper.say(f"{number}. {finding.title} ({finding.confidence:.0%} likely{saves})", "bold", indent=2, hang=5)
+        saves = words.remedy(finding.saves_bytes)
+        paper.say(f"{number}. {finding.title} ({finding.confidence:.0%} likely{'; ' if saves else ''}{saves})", "bold", indent=2, hang=5)
         for says in words.distinct(finding.evidence)[:4]:
             where = f" [{says.where}]" if says.where else ""
             paper.say(f"{'for:' if says.speaks_for else 'against:'} {says.says}{where}", indent=5, hang=7)

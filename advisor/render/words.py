@@ -134,6 +134,25 @@ def distinct(evidence: Sequence[Says]) -> list[Says]:
     return list({says.says: says for says in sorted(evidence, key=lambda e: abs(e.weight))}.values())[::-1]
 
 
+def remedy(saves_bytes: int | None) -> str:
+    """What a finding's first remedy does, as the end of a sentence; empty where it is not known or nothing."""
+    from advisor.units import show
+
+    if not saves_bytes:
+        return ""
+    return f"its first remedy takes off {show(saves_bytes)}" if saves_bytes > 0 else f"its first remedy uses {show(-saves_bytes)} of the room"
+
+
+def why_heading(verdict: str) -> str:
+    """The heading over the causes: a run that fits has no failure to explain."""
+    return "What stands out" if verdict in ("fits", "tight") else "Why, most likely first"
+
+
+def plan_heading(verdict: str) -> str:
+    """The heading over the plan."""
+    return "What to do with the room" if verdict == "fits" else "What to change, first things first"
+
+
 def value(shown: object) -> str:
     """A field's value as a person writes it."""
     if isinstance(shown, bool):

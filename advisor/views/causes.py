@@ -9,7 +9,6 @@ import streamlit as st
 from advisor import knowledge
 from advisor.render import words
 from advisor.report import Finding, Report
-from advisor.units import show
 from advisor.views.words import plain
 
 FIRST_SHOWN = 4
@@ -17,7 +16,7 @@ FIRST_SHOWN = 4
 
 def show_causes(report: Report) -> None:
     """The ranked list; the first is open."""
-    st.subheader("Why, most likely first")
+    st.subheader(words.why_heading(report.verdict))
     if not report.findings:
         st.markdown("No cause stands out from what was pasted.")
         return
@@ -35,8 +34,8 @@ def _cause(finding: Finding, *, opened: bool) -> None:
             icon, word = (":material/add_circle:", "for") if says.speaks_for else (":material/do_not_disturb_on:", "against")
             where = f" `{says.where.replace('`', '')}`" if says.where else ""
             st.markdown(f"{icon} **{word}** {plain(says.says)}{where}")
-        if finding.saves_bytes:
-            st.markdown(f"Its first remedy takes off **{show(finding.saves_bytes)}**.")
+        if effect := words.remedy(finding.saves_bytes):
+            st.markdown(f"{effect[0].upper()}{effect[1:]}.")
         if has_page("causes", finding.cause):
             library_link("causes", finding.cause, "Read about this cause")
 
