@@ -9,10 +9,12 @@ import torch
 
 from advisor.job import Job
 from advisor.run import Run
+from advisor.simulation import quantising
+from advisor.simulation.quantising import DTYPES
 from advisor.simulation.request import CannotProbe
+from advisor.simulation.standins import packages
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash-2": "sdpa", "flash-3": "sdpa"}  # the flash package's kernel is the one SDPA runs on meta
+ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash-2": "flash_attention_2", "flash-3": "flash_attention_2"}
 ENCODER_DECODER = frozenset({"t5", "mt5", "bart", "whisper"})
 CLASSIFIERS = frozenset({"bert", "roberta", "deberta-v2", "modernbert"})
 MAX_LAYERS = 2000
@@ -32,15 +34,23 @@ def build(run: Run, device: str = "meta") -> torch.nn.Module:
     if run.architecture is None or run.architecture.layers > MAX_LAYERS:
         raise CannotProbe("the model's shape is not known or has more layers than any real model")
     model = _from_config(_config(job), job, device)
-    if job.method.base not in (None, "none"):
-        raise CannotProbe(f"the probe has no stand-in for a {job.method.base} base yet: the estimate stands in")
+    quantising.quantise(model, job, DTYPES[job.precision.compute or "bf16"] if job.precision.compute in DTYPES else torch.bfloat16)
+    if job.method.base not in (None, "none") and job.method.kbit_preparation:
+        quantising.prepare_for_kbit(model)
     model.train()
     if job.activations.checkpointing == "full":
-        enable: Any = model.gradient_checkpointing_enable
-        enable({"use_reentrant": bool(job.activations.reentrant)})
+        _checkpoint(model, job)
     elif job.activations.checkpointing == "selective":
         raise CannotProbe("the probe does not run selective checkpointing yet: the estimate stands in")
     return _trainable(model, job, device)
+
+
+def _checkpoint(model: Any, job: Job) -> None:
+    """As Trainer switches it on; what the job leaves open is the library's default."""
+    reentrant = job.activations.reentrant
+    model.gradient_checkpointing_enable(*([] if reentrant is None else [{"use_reentrant": reentrant}]))
+    if job.method.kind in ("lora", "dora"):  # frozen embeddings: a checkpoint needs an input that takes gradients
+        model.enable_input_require_grads()
 
 
 def _config(job: Job) -> Mapping[str, Any]:
@@ -57,6 +67,7 @@ def _config(job: Job) -> Mapping[str, Any]:
 def _from_config(config: Mapping[str, Any], job: Job, device: str) -> torch.nn.Module:
     import transformers
 
+    packages.offer(dict(job.framework.versions or {}))
     settings = {key: value for key, value in config.items() if key not in ("architectures", "auto_map", "torch_dtype", "dtype", "quantization_config")}
     model_type = settings.pop("model_type", None)
     try:
@@ -72,11 +83,12 @@ def _from_config(config: Mapping[str, Any], job: Job, device: str) -> torch.nn.M
     if attention is None:
         raise CannotProbe(f"the probe does not run {job.activations.attention} attention: the estimate stands in")
     dtype = DTYPES[job.precision.weights or "fp32"]
+    dtypes = {"dtype" if int(transformers.__version__.split(".")[0]) >= 5 else "torch_dtype": dtype}
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
         with torch.device(device):
-            built: torch.nn.Module = auto.from_config(parsed, attn_implementation=attention)
+            built: torch.nn.Module = auto.from_config(parsed, attn_implementation=attention, **dtypes)
             return built
     except (ValueError, NotImplementedError, RuntimeError) as error:
         raise CannotProbe(f"{auto.__name__} can not be built on the meta device: {str(error).splitlines()[0]}") from None
@@ -106,7 +118,4 @@ def _trainable(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module
     )
     wide = (job.method.adapter_dtype or "fp32") == "fp32"
     with torch.device(device):
-        adapted = peft.get_peft_model(model, settings, autocast_adapter_dtype=wide)
-    if job.activations.checkpointing == "full":
-        adapted.enable_input_require_grads()
-    return adapted
+        return peft.get_peft_model(model, settings, autocast_adapter_dtype=wide)

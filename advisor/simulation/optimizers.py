@@ -8,6 +8,7 @@ import torch
 
 from advisor.job import Job
 from advisor.simulation.request import CannotProbe
+from advisor.simulation.standins import bitsandbytes
 
 
 def build(model: torch.nn.Module, job: Job) -> torch.optim.Optimizer:
@@ -30,7 +31,22 @@ def build(model: torch.nn.Module, job: Job) -> torch.optim.Optimizer:
         return torch.optim.SGD(parameters, lr=1e-5, momentum=0.9 if name == "sgd-momentum" else 0.0, **flags)
     if name == "adafactor":
         return torch.optim.Adafactor(parameters, lr=1e-5, foreach=flags["foreach"])
+    if name in ("adamw-8bit", "paged-adamw-8bit"):
+        return _eight_bit(model, parameters, job, paged=name.startswith("paged"))
     raise CannotProbe(f"the probe has no stand-in for the optimizer {name} yet: the estimate stands in")
+
+
+def _eight_bit(model: torch.nn.Module, parameters: list[torch.nn.Parameter], job: Job, *, paged: bool) -> torch.optim.Optimizer:
+    """bitsandbytes; Trainer asks for 32-bit states of embeddings (trainer.py ``create_optimizer``: ``GlobalOptimManager``)."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        old = Version(str((job.framework.versions or {}).get("bitsandbytes", "0.46"))) < Version("0.45")
+    except InvalidVersion:
+        old = False
+    trainers = ("hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift", "unsloth")
+    embeddings = [m for m in model.modules() if isinstance(m, torch.nn.Embedding)] if job.framework.name in trainers else []
+    return bitsandbytes.AdamW8bit(parameters, block=2048 if old else 256, wide={id(m.weight) for m in embeddings}, paged=paged)
 
 
 def _allow_fused_on_meta() -> None:

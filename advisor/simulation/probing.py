@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 
 from advisor.ledger import Holding, Ledger, Moment
 from advisor.run import Run
-from advisor.simulation import outside
+from advisor.simulation import outside, versions
 from advisor.simulation.request import CannotProbe
 
 TIMEOUT_SECONDS = 600
@@ -46,17 +47,23 @@ class Handle:
 
 def probe(
     run: Run, *, timeout: float = TIMEOUT_SECONDS, say: Callable[[str], None] = lambda _: None, handle: Handle | None = None,
-    timeline: Path | None = None, snapshot: Path | None = None,
+    timeline: Path | None = None, snapshot: Path | None = None, install_versions: bool = False,
 ) -> Probed:  # fmt: skip
     """Run the job's real code without a device; ``timeline`` and ``snapshot`` are files to write.
+
+    The run's own versions of the libraries are used where they are cached; ``install_versions`` lets pip fetch what is missing.
 
     Raises:
         CannotProbe: torch is missing, the job can not be run, it took too long, or it was cancelled.
     """
     handle = handle or Handle()
     request = {"job": run.effective.to_dict(), **{name: str(path.resolve()) for name, path in (("timeline", timeline), ("snapshot", snapshot)) if path}}
+    overlay, why = _overlay(run, say, install=install_versions)
     command = [sys.executable, "-m", "advisor.simulation"]
-    handle.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603  our own module, nothing of the user's
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if overlay is not None:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(overlay), os.environ.get("PYTHONPATH"))))
+    handle.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)  # noqa: S603  our own module, nothing of the user's
     process = handle.process
     assert process.stdin and process.stdout and process.stderr
     listener = threading.Thread(target=_listen, args=(process.stderr, handle, say), daemon=True)
@@ -77,7 +84,18 @@ def probe(
         reader.text()
         listener.join(timeout=5)
         process.stderr.close()
-    return _read(run, answer, process.returncode, handle.said)
+    return _read(run, answer, process.returncode, handle.said, why)
+
+
+def _overlay(run: Run, say: Callable[[str], None], *, install: bool) -> tuple[Path | None, str | None]:
+    """A folder with the run's own versions, or why there is none."""
+    packages = versions.wanted(run.job.framework.versions)
+    if not packages:
+        return None, None
+    if install:
+        return versions.install(packages, say)
+    found = versions.cached(packages)
+    return found, None if found else "the run's own versions are not installed; --install-versions lets pip fetch them beside your environment"
 
 
 class _Reader(threading.Thread):
@@ -105,7 +123,7 @@ def _listen(stream: Any, handle: Handle, say: Callable[[str], None]) -> None:
             say(handle.said[-1])
 
 
-def _read(run: Run, answer: str, returncode: int, said: list[str]) -> Probed:
+def _read(run: Run, answer: str, returncode: int, said: list[str], why: str | None) -> Probed:
     try:
         data = json.loads(answer)
     except ValueError:
@@ -113,9 +131,9 @@ def _read(run: Run, answer: str, returncode: int, said: list[str]) -> Probed:
         raise CannotProbe(f"the probe's process ended with exit code {returncode}{last}; nothing was probed") from None
     if "error" in data:
         raise CannotProbe(data["error"])
-    notes = tuple(data["notes"])
+    notes = tuple(data["notes"]) + ((why,) if why and data["notes"] else ())
     ledger = replace(from_dict(data["ledger"]), notes=notes)
-    whole = outside.complete(run, ledger, data["reserved"], same_versions=not notes)
+    whole = outside.complete(run, ledger, data["reserved"], same_versions=not data["notes"])
     return Probed(whole, data["reserved"], data["events"], data["seconds"], notes)
 
 

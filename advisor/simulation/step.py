@@ -11,10 +11,12 @@ import torch
 
 from advisor.job import Job
 from advisor.run import Run
-from advisor.simulation import building, kernels, optimizers
+from advisor.simulation import building, fusing, kernels, optimizers, quantising
 from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
+from advisor.simulation.patching import patched
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.semantics import cuda_semantics
+from advisor.simulation.standins import bitsandbytes
 
 STEPS = 2  # optimizer states are made in the first; the second is the one that lasts
 Say = Callable[[str], None]
@@ -34,13 +36,14 @@ def record(
     job = run.effective
     say("building the model on the meta device")
     model = building.build(run, device)
+    patches = fusing.fuse(model, job)
     optimizer = optimizers.build(model, job)
     sm = run.card.sm if run.card else None
     recorder = Recorder(kernels.TEMPORARIES, device=device)
     _label_weights(recorder, model)
     clip = job.framework.name in ("hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift")  # max_grad_norm 1.0 is their default
     casting = emulated_autocast(autocast, frozenset({device, "cuda"})) if autocast is not None else contextlib.nullcontext()
-    with cuda_semantics(sm=sm, attention=attention), casting, recorder if watch else contextlib.nullcontext():
+    with cuda_semantics(sm=sm, attention=attention), casting, patched(patches), recorder if watch else contextlib.nullcontext():
         _modules(recorder, model)
         for workspace in range(2):  # one for the forward thread, one for autograd's
             number = recorder.born(kernels.cublas_workspace(sm), "cublas workspace")
@@ -86,12 +89,16 @@ def _label_weights(recorder: Recorder, model: torch.nn.Module) -> None:
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         recorder.see(tensor, "parameter")
         recorder.label(tensor, "weights", name)
+    for name, parameter in model.named_parameters():
+        for key, tensor in bitsandbytes.tensors_of(parameter).items():
+            recorder.see(tensor, "quantisation state")
+            recorder.label(tensor, "weights", f"{name} {key}")
 
 
 def _autocast(job: Job, device: str) -> AbstractContextManager[Any]:
     if job.precision.mixed != "autocast":
         return contextlib.nullcontext()
-    return torch.autocast(device, dtype=building.DTYPES.get(job.precision.compute or "bf16"))
+    return torch.autocast(device, dtype=quantising.DTYPES.get(job.precision.compute or "bf16"))
 
 
 def _modules(recorder: Recorder, model: torch.nn.Module) -> None:

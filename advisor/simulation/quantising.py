@@ -1,0 +1,56 @@
+"""Turns a model's linear layers into the stand-ins of a quantised base, as transformers does when it loads one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from advisor.job import Job
+from advisor.simulation.request import CannotProbe
+from advisor.simulation.standins import bitsandbytes
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+LAYOUTS = {"nf4", "fp4", "int8"}
+
+
+def quantise(model: torch.nn.Module, job: Job, compute: torch.dtype) -> None:
+    """Replace every linear layer but the output head.
+
+    Source: transformers integrations/bitsandbytes.py ``replace_with_bnb_linear``, ``get_keys_to_not_convert``: the head stays as it is.
+
+    Raises:
+        CannotProbe: a layout without a stand-in.
+    """
+    base = job.method.base
+    if base in (None, "none"):
+        return
+    if base not in LAYOUTS:
+        raise CannotProbe(f"the probe has no stand-in for a {base} base yet: the estimate stands in")
+    anymodel: Any = model
+    head = anymodel.get_output_embeddings()
+    for name, module in list(model.named_modules()):
+        if module is head or not (isinstance(module, torch.nn.Linear) or type(module).__name__ == "Conv1D"):
+            continue
+        parent = model.get_submodule(name.rpartition(".")[0])
+        new: torch.nn.Module
+        if base == "int8":
+            new = bitsandbytes.Linear8bitLt(module)
+        else:
+            double = job.method.double_quant is not False
+            new = bitsandbytes.Linear4bit(module, quant_type=base, double=double, compute_dtype=compute)
+        setattr(parent, name.rpartition(".")[2], new)
+    anymodel.is_loaded_in_4bit, anymodel.is_loaded_in_8bit, anymodel.is_quantized = base != "int8", base == "int8", True
+    anymodel.quantization_method = "bitsandbytes"
+    held = DTYPES[job.precision.weights or "bf16"]
+    anymodel.config._pre_quantization_dtype, anymodel.config._is_quantized = held, True  # what flash attention casts fp32 activations to
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+
+
+def prepare_for_kbit(model: torch.nn.Module) -> None:
+    """peft's preparation: what is not quantised becomes fp32 and frozen (peft utils/other.py ``prepare_model_for_kbit_training``)."""
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+        if parameter.dtype in (torch.float16, torch.bfloat16) and not isinstance(parameter, bitsandbytes.Params4bit):
+            parameter.data = parameter.data.to(torch.float32)
