@@ -35,7 +35,7 @@ class JobError(ValueError):
 class Section(BaseModel):
     """Base of every part of a job: frozen, and unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False, defer_build=True)
 
 
 class Vision(Section):
