@@ -23,10 +23,17 @@ def _also(run: Run, evidence: Evidence) -> str | None:
 
 
 def _direct(run: Run, evidence: Evidence) -> bool:
-    return all(m.solved_tokens is None for m in fingerprint.matches(run, evidence))
+    return _makes_logits(evidence) and all(m.solved_tokens is None for m in fingerprint.matches(run, evidence))
+
+
+def _makes_logits(evidence: Evidence) -> bool:
+    """Whether the failing phase, as far as it is known, makes logits at all."""
+    return in_phase(evidence, "forward", "loss", "backward", "eval", "rollout", None)
 
 
 def _solved(run: Run, evidence: Evidence) -> str | None:
+    if not _makes_logits(evidence):
+        return None
     for found in fingerprint.matches(run, evidence):
         if found.candidate.kind == "logits" and found.solved_tokens is not None:
             return fingerprint.match(run, evidence, "logits")
