@@ -1,0 +1,48 @@
+"""A job from YAML or JSON text, or from a mapping."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from advisor.job.checking import JobError, validated
+from advisor.job.whole import Job
+
+MAX_JOB_BYTES = 1_000_000  # a job file is some kilobytes; this is far above any real one
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_job(source: str | bytes | Mapping[str, Any], *, where: str = "job") -> Job:
+    """A job from YAML or JSON text or from a mapping.
+
+    Raises:
+        JobError: with the key or value that was wrong and the nearest key that is known.
+    """
+    if isinstance(source, Mapping):
+        return validated(Job, dict(source), "")
+    if len(source) > MAX_JOB_BYTES:
+        raise JobError(f"{where} is {len(source):,} bytes; a job file has at most {MAX_JOB_BYTES:,}")
+    text = source.decode("utf-8", errors="replace") if isinstance(source, bytes) else source
+    try:
+        data = json.loads(text) if text.lstrip().startswith("{") else _load_yaml(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise JobError(f"{where} is neither YAML nor JSON: {first}") from None
+    if not isinstance(data, Mapping):
+        raise JobError(f"{where} holds {_kind_in_words(data)}; a job file is a mapping that starts with 'version: 1'")
+    return validated(Job, dict(data), "")
+
+
+def _load_yaml(text: str) -> Any:
+    """YAML without aliases: a few of them can stand for gigabytes. Depth is bounded by the parser's own recursion limit."""
+    if any(isinstance(event, yaml.events.AliasEvent) for event in yaml.parse(text, Loader=_LOADER)):
+        raise ValueError("YAML aliases (*name) are not read: they can expand without bound")
+    return yaml.load(text, Loader=_LOADER)  # noqa: S506  a SafeLoader
+
+
+def _kind_in_words(value: Any) -> str:
+    names = {list: "a list", str: "a sentence", int: "a number", float: "a number", bool: "a truth value", type(None): "nothing"}
+    return names.get(type(value), type(value).__name__)

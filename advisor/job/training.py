@@ -1,0 +1,118 @@
+"""Sections that say what is trained and how a step computes: model, method, precision, optimizer, batch, activations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from advisor.job.section import Count, Layout, Section, Tokens, Wide
+
+
+class Vision(Section):
+    """Images or video beside the text."""
+
+    tokens: Annotated[int, Field(ge=0, le=1 << 30)] | None = None
+    images: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    max_pixels: Annotated[int, Field(ge=1, le=1 << 36)] | None = None
+    frames: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    tower: Literal["frozen", "trained", "skipped"] | None = None
+    tower_checkpointing: Literal["none", "full"] | None = None
+
+
+class Model(Section):
+    """Which model, and whose modelling code runs it."""
+
+    name: Annotated[str, Field(max_length=300)] | None = None
+    config: Mapping[str, Any] | None = None
+    source: Literal["huggingface", "megatron", "torchtune", "torchtitan", "litgpt", "remote-code"] | None = None
+    mlp: Literal["gated", "plain"] | None = None
+    vision: Vision | None = None
+
+
+class Method(Section):
+    """What is trained, and in which layout the frozen base is held."""
+
+    kind: Literal["full", "lora", "dora", "freeze", "galore", "lisa", "badam", "lomo"] | None = None
+    rank: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    targets: Literal["all-linear", "attention", "qv"] | tuple[str, ...] | None = None
+    modules_to_save: tuple[str, ...] | None = None
+    adapter_dtype: Wide | None = None
+    dropout: Annotated[float, Field(ge=0, le=1)] | None = None
+    adapters: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    base: Layout | None = None
+    double_quant: bool | None = None
+    group_size: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    kbit_preparation: bool | None = None
+
+
+class Precision(Section):
+    """Dtypes of weights, compute, masters, gradients and their reduction."""
+
+    weights: Wide | None = None
+    compute: Literal["fp32", "bf16", "fp16", "fp8", "nvfp4", "mxfp8"] | None = None
+    mixed: Literal["none", "autocast", "fsdp", "deepspeed", "megatron"] | None = None
+    master: Literal["none", "fp32"] | None = None
+    gradients: Wide | None = None
+    reduce: Wide | None = None
+    fp8_recipe: Literal["tensorwise", "rowwise", "blockwise", "delayed", "mxfp8"] | None = None
+
+
+class Optimizer(Section):
+    """The optimizer and how its step is implemented."""
+
+    name: (
+        Literal[
+            "adamw", "adamw-8bit", "paged-adamw", "paged-adamw-8bit", "adamw-4bit", "adafactor", "sgd", "sgd-momentum", "lion",
+            "muon", "adam-mini", "galore-adamw", "apollo", "cpu-adam",
+        ]
+        | None
+    ) = None  # fmt: skip
+    states: Literal["fp32", "bf16", "fp16", "int8"] | None = None
+    implementation: Literal["foreach", "fused", "for-loop", "multi-tensor"] | None = None
+    in_backward: bool | None = None
+
+
+class Lengths(Section):
+    """The samples' lengths in tokens."""
+
+    p50: Tokens | None = None
+    p95: Tokens | None = None
+    p99: Tokens | None = None
+    max: Tokens | None = None
+    histogram: tuple[tuple[Tokens, Annotated[int, Field(ge=0, le=1 << 40)]], ...] | None = None
+
+
+class Batch(Section):
+    """How many tokens a forward pass sees."""
+
+    micro_batch: Count | None = None
+    seq_len: Tokens | None = None
+    gradient_accumulation: Count | None = None
+    packed: bool | None = None
+    lengths: Lengths | None = None
+    token_budget: Tokens | None = None
+    generations: Count | None = None
+    total_tokens: Annotated[int, Field(ge=1, le=10**17)] | None = None
+
+
+class Selective(Section):
+    """What selective checkpointing recomputes."""
+
+    every_nth_layer: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    ops: tuple[str, ...] | None = None
+    policy: Literal["op"] | None = None
+
+
+class Activations(Section):
+    """What is kept for the backward pass, and which kernels decide it."""
+
+    checkpointing: Literal["none", "full", "selective"] | None = None
+    selective: Selective | None = None
+    reentrant: bool | None = None
+    attention: Literal["eager", "sdpa", "flash-2", "flash-3", "flex", "xformers", "te-fused", "te-unfused"] | None = None
+    loss: Literal["full-fp32", "full", "fused", "vocab-parallel", "chunked", "fused-linear"] | None = None
+    kernels: tuple[Literal["rmsnorm", "swiglu", "rope", "layernorm", "lora"], ...] | None = None
+    compile: bool | None = None
+    sequence_packing: Literal["padded", "padding-free"] | None = None
