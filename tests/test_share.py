@@ -206,6 +206,20 @@ def test_the_notation_is_read_back(data: dict[str, object]) -> None:
         assert "deeply" in str(error)
 
 
+def test_older_forms_are_upgraded_in_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    def first(given: dict[str, str]) -> dict[str, str]:
+        return {("batch.micro_batch" if name == "mb" else name): value for name, value in given.items()}
+
+    def second(given: dict[str, str]) -> dict[str, str]:
+        return {("batch.seq_len" if name == "sl" else name): value for name, value in given.items()}
+
+    monkeypatch.setattr(share, "VERSION", 3)
+    monkeypatch.setattr(share, "UPGRADES", {1: first, 2: second})
+    opened = share.open_link("v=1&mb=4&sl=128")
+    assert (opened.job.batch.micro_batch, opened.job.batch.seq_len, opened.dropped) == (4, 128, ())
+    assert share.open_link("v=2&mb=4&sl=128").job.batch.micro_batch is None
+
+
 def test_a_link_stays_readable() -> None:
     query = share.link(read_job({"version": 1, "batch": {"micro_batch": 4}, "activations": {"kernels": ["rmsnorm", "swiglu"]}}), Evidence()).query
     assert query == "v=1&batch.micro_batch=4&activations.kernels=rmsnorm,swiglu"

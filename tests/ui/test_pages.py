@@ -81,6 +81,17 @@ def test_text_from_a_log_is_no_markdown() -> None:
     assert "<script>" not in texts(at)
 
 
+@pytest.mark.parametrize(
+    "text", ["shall I compare thee", '{"version": 1, "model": {"na', "[" * 50_000, bytes(range(256)).decode("latin1"), "batch_size: $5$ :material/x: ~~x~~"]
+)
+def test_bad_input_is_a_calm_page(text: str) -> None:
+    at = app().run()
+    at.text_area(key="pasted").input(text)
+    next(b for b in at.button if b.label == "Diagnose").click().run()
+    assert not at.exception
+    assert at.session_state.report.verdict in ("unreadable", "incomplete")
+
+
 def test_a_link_brings_the_diagnosis_back() -> None:
     at = app().run()
     at.button(key=f"sample:{SAMPLES[0]}").click().run()
