@@ -136,6 +136,11 @@ def _texts(evidence: Evidence) -> dict[str, list[tuple[str, str]]]:
     return {"frame": frames, "line": lines, "key": keys, "any": frames + lines + keys}
 
 
+_OF_FAILURE = re.compile(
+    r"\b(request|requested|allocated|free|reserved|refused|fail(s|ed|ure)?|capacity|counters|pools)\b"
+)  # sentences about the failure's own text
+
+
 @cache
 def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text, re.IGNORECASE)
@@ -162,8 +167,10 @@ def _look(mark: Mark, run: Run, evidence: Evidence, texts: dict[str, list[tuple[
         sentence = mark.when(run, evidence)
         return None if sentence is None else (hit, sentence or mark.says)
     sentence = mark.when(run, evidence) if mark.when else None
+    if sentence is None:
+        return None
     failure = evidence.failure
-    return None if sentence is None else (failure.where if failure is not None else None, sentence)
+    return (failure.where if failure is not None and _OF_FAILURE.search(sentence) else None), sentence
 
 
 def _written(run: Run, evidence: Evidence) -> residual.Fit:

@@ -19,7 +19,7 @@ def _applies(run: Run, _evidence: Evidence) -> str | None:
 
 
 def _resident(run: Run, _evidence: Evidence) -> str | None:
-    held = [name for name in ("reference", "reward", "critic") if getattr(run.job, name) == "copy"]
+    held = [f"a {name} model" for name in ("reference", "reward", "critic") if getattr(run.job, name) == "copy"]
     return f"the job keeps {' and '.join(held)} beside the policy" if held and run.job.objective in PREFERENCE | ONLINE else None
 
 
