@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 
 from advisor.reading.found import Found
+from advisor.reading.pattern import pattern as lazily
 
-HEAD = re.compile(r"\bError [\w ]{2,80} at line \d{1,6} in file \S", re.IGNORECASE)
-_TEXT = re.compile(r"Error ([\w ]{2,80}?) at line (\d{1,6}) in file (\S{1,300})", re.IGNORECASE)
+HEAD = lazily(r"\bError [\w ]{2,80} at line \d{1,6} in file \S", re.IGNORECASE)
+_TEXT = lazily(r"Error ([\w ]{2,80}?) at line (\d{1,6}) in file (\S{1,300})", re.IGNORECASE)
 
 
 def read_failure(text: str) -> Found | None:

@@ -13,12 +13,13 @@ from advisor import cards
 from advisor.evidence import Device, Fact, NotUnderstood
 from advisor.reading.lines import Excerpt
 from advisor.reading.merge import PRINTED, Ranked
+from advisor.reading.pattern import pattern as lazily
 from advisor.reading.printed import allocator
 from advisor.units import GIB
 
 HEADER = "advisor collect 1"
-_PAIR = re.compile(r"^([a-z_]{2,30}(?:\.[\w-]{1,60})?):\s*(.{0,300})$", re.IGNORECASE)
-_GPU = re.compile(r"^(.{1,100}?),\s*(\d{6,15})(?:,\s*(\d{1,15}))?$")
+_PAIR = lazily(r"^([a-z_]{2,30}(?:\.[\w-]{1,60})?):\s*(.{0,300})$", re.IGNORECASE)
+_GPU = lazily(r"^(.{1,100}?),\s*(\d{6,15})(?:,\s*(\d{1,15}))?$")
 _PLAIN = ("platform", "cpu_count", "driver", "rank", "torch_cuda", "visible")
 
 

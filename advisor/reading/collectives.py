@@ -12,9 +12,10 @@ import re
 from typing import Any
 
 from advisor.reading.found import Found
+from advisor.reading.pattern import pattern as lazily
 from advisor.units import Size
 
-HEAD = re.compile(
+HEAD = lazily(
     r"NCCL WARN|Failed to CUDA|Cuda failure|DistBackendError|ncclUnhandledCudaError|NCCL error|exit ?code|return code|SIGKILL|SIGBUS|SIGTERM|"
     r"Signal (?:7|9|15)\b|oom[-_ ]?kill|OOMKilled|"
     r"Out of memory: Kill|node running low on memory|^Killed\b|\bKilled\s+(?:python|torchrun|accelerate|deepspeed)|Watchdog caught|timed out|"
@@ -22,42 +23,42 @@ HEAD = re.compile(
     r"No space left on device|shared memory|std::bad_alloc|^MemoryError|Connection reset by peer|ChildFailedError",
     re.IGNORECASE,
 )
-_NCCL_OOM = re.compile(
+_NCCL_OOM = lazily(
     r"NCCL WARN (?:\S{0,60} )?(?:Cuda failure (?:\d+ )?'?out of memory'?|Failed to CUDA \w+ (?:async )?(\d+) bytes|Cuda failure 2\b)|"
     r"Cuda failure (?:\d+ )?'out of memory'",
     re.IGNORECASE,
 )
-_NCCL_ERROR = re.compile(r"NCCL error in|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|DistBackendError", re.IGNORECASE)
-_PEER = re.compile(r"ncclRemoteError|remote process exited|closed by (?:remote )?peer|Connection reset|store->get|aborted", re.IGNORECASE)
-_NCCL_RANK = re.compile(r":\d{1,10}:\d{1,10} \[(\d{1,4})\]")
-_NCCL_VERSION = re.compile(r"NCCL version ([\d.]{3,20})", re.IGNORECASE)
-_TIMEOUT = re.compile(
+_NCCL_ERROR = lazily(r"NCCL error in|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|DistBackendError", re.IGNORECASE)
+_PEER = lazily(r"ncclRemoteError|remote process exited|closed by (?:remote )?peer|Connection reset|store->get|aborted", re.IGNORECASE)
+_NCCL_RANK = lazily(r":\d{1,10}:\d{1,10} \[(\d{1,4})\]")
+_NCCL_VERSION = lazily(r"NCCL version ([\d.]{3,20})", re.IGNORECASE)
+_TIMEOUT = lazily(
     r"Watchdog caught collective operation timeout|watchdog (?:thread )?(?:got stuck|timeout)|collective operation timeout|Socket Timeout|"
     r"Timed out waiting|NCCL timeout",
     re.IGNORECASE,
 )
-_ELASTIC = re.compile(r"failed \(exitcode: (-?\d{1,4})\) local_rank: (\d{1,5})(?: \(pid: (\d{1,10})\))?", re.IGNORECASE)
-_SUMMARY = re.compile(r"exitcode\s*:\s*(-?\d{1,4})", re.IGNORECASE)
-_EXITS = re.compile(
+_ELASTIC = lazily(r"failed \(exitcode: (-?\d{1,4})\) local_rank: (\d{1,5})(?: \(pid: (\d{1,10})\))?", re.IGNORECASE)
+_SUMMARY = lazily(r"exitcode\s*:\s*(-?\d{1,4})", re.IGNORECASE)
+_EXITS = lazily(
     r"exits? with (?:return code|exit code|code)\s*[=:]?\s*(-?\d{1,4})|return code\s*[=:]\s*(-?\d{1,4})|exit code:?\s*(-?\d{1,4})|exitcode[=: ]\s*(-?\d{1,4})",
     re.IGNORECASE,
 )
-_SIGNAL = re.compile(r"Signal (\d{1,2}) \((SIG\w+)\) received by PID (\d{1,10})", re.IGNORECASE)
-_CLOSING = re.compile(r"(?:Sending process|Killing subprocess|closing signal|Received Signals?\.?SIGTERM|sigkill_handler|received signal 15)", re.IGNORECASE)
-_KERNEL = re.compile(r"Out of memory: Kill(?:ed)? process (\d{1,10}) \(([^)]{1,40})\)(?:.{0,40}?total-vm:(\d{1,15})kB, anon-rss:(\d{1,15})kB)?", re.IGNORECASE)
-_CGROUP = re.compile(
+_SIGNAL = lazily(r"Signal (\d{1,2}) \((SIG\w+)\) received by PID (\d{1,10})", re.IGNORECASE)
+_CLOSING = lazily(r"(?:Sending process|Killing subprocess|closing signal|Received Signals?\.?SIGTERM|sigkill_handler|received signal 15)", re.IGNORECASE)
+_KERNEL = lazily(r"Out of memory: Kill(?:ed)? process (\d{1,10}) \(([^)]{1,40})\)(?:.{0,40}?total-vm:(\d{1,15})kB, anon-rss:(\d{1,15})kB)?", re.IGNORECASE)
+_CGROUP = lazily(
     r"oom-kill:constraint=(\w+)|Memory cgroup out of memory: Kill(?:ed)? process (\d{1,10}) \(([^)]{1,40})\)(?:.{0,40}?anon-rss:(\d{1,15})kB)?", re.IGNORECASE
 )
-_SLURM = re.compile(r"Detected (\d{1,6}) oom[-_ ]kill event|oom_kill event|task (\d+): Out Of Memory|OUT_OF_MEMORY", re.IGNORECASE)
-_K8S = re.compile(r"OOMKilled|exit code:?\s*137|exited with (?:code )?137", re.IGNORECASE)
-_RAY = re.compile(r"node running low on memory.{0,600}?was ([\d.]{1,12})\s?GB ?/ ?([\d.]{1,12})\s?GB \(([\d.]{1,8})\)", re.IGNORECASE | re.DOTALL)
-_SHM = re.compile(
+_SLURM = lazily(r"Detected (\d{1,6}) oom[-_ ]kill event|oom_kill event|task (\d+): Out Of Memory|OUT_OF_MEMORY", re.IGNORECASE)
+_K8S = lazily(r"OOMKilled|exit code:?\s*137|exited with (?:code )?137", re.IGNORECASE)
+_RAY = lazily(r"node running low on memory.{0,600}?was ([\d.]{1,12})\s?GB ?/ ?([\d.]{1,12})\s?GB \(([\d.]{1,8})\)", re.IGNORECASE | re.DOTALL)
+_SHM = lazily(
     r"Bus error|SIGBUS|insufficient shared memory|out of shared memory|No space left on device.{0,80}shm|unable to (?:open|allocate|write).{0,60}shared memory",
     re.IGNORECASE | re.DOTALL,
 )
-_KILLED = re.compile(r"^(?:\S{0,60}: line \d+:\s+\d+ )?Killed(?:\s|$)|\bKilled\s+(?:python|torchrun|accelerate|deepspeed)", re.IGNORECASE | re.MULTILINE)
-_HOST = re.compile(r"std::bad_alloc|\[Errno 12\]|Cannot allocate memory|^MemoryError", re.IGNORECASE | re.MULTILINE)
-_KERNEL_SHARED = re.compile(r"out of resource: shared memory|OutOfResources", re.IGNORECASE)
+_KILLED = lazily(r"^(?:\S{0,60}: line \d+:\s+\d+ )?Killed(?:\s|$)|\bKilled\s+(?:python|torchrun|accelerate|deepspeed)", re.IGNORECASE | re.MULTILINE)
+_HOST = lazily(r"std::bad_alloc|\[Errno 12\]|Cannot allocate memory|^MemoryError", re.IGNORECASE | re.MULTILINE)
+_KERNEL_SHARED = lazily(r"out of resource: shared memory|OutOfResources", re.IGNORECASE)
 
 
 def read_failure(text: str) -> Found | None:

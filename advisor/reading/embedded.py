@@ -12,14 +12,15 @@ from dataclasses import replace
 
 from advisor.evidence import Fact
 from advisor.reading.handoff import ConfigReading, read_config
+from advisor.reading.pattern import pattern as lazily
 from advisor.reading.prefixes import split, strip_control
 
 MAX_BLOCKS, MAX_BLOCK = 12, 40_000
-_CALL = re.compile(r"\b((?:[A-Z]\w{0,40})?(?:Namespace|Arguments|ScriptArgs|SFTConfig|DPOConfig|GRPOConfig|LoraConfig|BitsAndBytesConfig))\(")
-_JSON = re.compile(r"(?:Model config \w{1,60}|\bjson\s*=|DeepSpeed config:?|training_args:?|config:) (\{)")
-_PAIR = re.compile(r"^\s*([A-Za-z_]\w{0,60})\s*=\s*(.+)$", re.DOTALL)
-_VALUE = re.compile(r"^(?:None|True|False|-?\d[\d_.e+-]{0,30}|'[^'\n]{0,300}'|\"[^\"\n]{0,300}\"|\[[^\[\]\n]{0,600}\]|\{[^{}\n]{0,600}\})$")
-_ENUM = re.compile(r"^<\w+\.\w+: ('[^']{0,80}')>$")
+_CALL = lazily(r"\b((?:[A-Z]\w{0,40})?(?:Namespace|Arguments|ScriptArgs|SFTConfig|DPOConfig|GRPOConfig|LoraConfig|BitsAndBytesConfig))\(")
+_JSON = lazily(r"(?:Model config \w{1,60}|\bjson\s*=|DeepSpeed config:?|training_args:?|config:) (\{)")
+_PAIR = lazily(r"^\s*([A-Za-z_]\w{0,60})\s*=\s*(.+)$", re.DOTALL)
+_VALUE = lazily(r"^(?:None|True|False|-?\d[\d_.e+-]{0,30}|'[^'\n]{0,300}'|\"[^\"\n]{0,300}\"|\[[^\[\]\n]{0,600}\]|\{[^{}\n]{0,600}\})$")
+_ENUM = lazily(r"^<\w+\.\w+: ('[^']{0,80}')>$")
 
 
 def printed_configs(name: str, text: str) -> Iterator[ConfigReading]:

@@ -12,31 +12,32 @@ from typing import Any
 from advisor.evidence import FailureKind
 from advisor.reading import pytorch
 from advisor.reading.found import Found
+from advisor.reading.pattern import pattern as lazily
 from advisor.units import GIB, Size
 
-HEAD = re.compile(
+HEAD = lazily(
     r"No available memory for the cache blocks|Free memory on device|To serve at least one request|max seq len \(\d|when warming up (?:the )?sampler|"
     r"cumem_allocator|"
     r"Capture cuda graph failed|Not enough memory\. Please try|Error in memory profiling|memory profiling|gpu_memory_utilization|mem-fraction-static",
     re.IGNORECASE,
 )
 _N = r"(\d{1,9}(?:\.\d{1,6})?)"
-_FREE = re.compile(
+_FREE = lazily(
     rf"Free memory on device(?: \S{{1,20}})?\s*\({_N}/{_N}\s*Gi?B\) on startup is less than desired GPU memory utilization \({_N}, {_N} Gi?B\)", re.IGNORECASE
 )
-_SERVE = re.compile(
+_SERVE = lazily(
     rf"To serve at least one request with the models?'?s? max seq len \((\d+)\),? \(?{_N} Gi?B KV cache is needed,? "
     rf"which is larger than the available KV cache memory \({_N} Gi?B\)",
     re.IGNORECASE,
 )
-_ESTIMATED = re.compile(r"estimated maximum model length is (\d+)", re.IGNORECASE)
-_LONGER = re.compile(r"max seq len \((\d+)\) is larger than the maximum number of tokens that can be stored in KV cache \((\d+)\)", re.IGNORECASE)
-_WARM = re.compile(r"when warming up (?:the )?sampler with (\d+) dummy requests", re.IGNORECASE)
-_NONE = re.compile(r"No available memory for the cache blocks", re.IGNORECASE)
-_CUMEM = re.compile(r"CUDA Error: out of memory at \S{0,300}cumem_allocator\.(?:cpp|cu):(\d+)", re.IGNORECASE)
-_GRAPH = re.compile(r"Capture cuda graph failed", re.IGNORECASE)
-_PROFILING = re.compile(rf"Error in memory profiling\. Initial free memory {_N}\s*(?:GiB)?,? current free memory {_N}", re.IGNORECASE)
-_NOT_ENOUGH = re.compile(r"Not enough memory\. Please try (?:to )?increas\w+ --mem-fraction-static", re.IGNORECASE)
+_ESTIMATED = lazily(r"estimated maximum model length is (\d+)", re.IGNORECASE)
+_LONGER = lazily(r"max seq len \((\d+)\) is larger than the maximum number of tokens that can be stored in KV cache \((\d+)\)", re.IGNORECASE)
+_WARM = lazily(r"when warming up (?:the )?sampler with (\d+) dummy requests", re.IGNORECASE)
+_NONE = lazily(r"No available memory for the cache blocks", re.IGNORECASE)
+_CUMEM = lazily(r"CUDA Error: out of memory at \S{0,300}cumem_allocator\.(?:cpp|cu):(\d+)", re.IGNORECASE)
+_GRAPH = lazily(r"Capture cuda graph failed", re.IGNORECASE)
+_PROFILING = lazily(rf"Error in memory profiling\. Initial free memory {_N}\s*(?:GiB)?,? current free memory {_N}", re.IGNORECASE)
+_NOT_ENOUGH = lazily(r"Not enough memory\. Please try (?:to )?increas\w+ --mem-fraction-static", re.IGNORECASE)
 
 
 def read_failure(text: str) -> Found | None:

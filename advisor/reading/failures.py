@@ -10,6 +10,7 @@ from advisor.evidence import Failure
 from advisor.reading import bitsandbytes, collectives, engines, jax_tf, pytorch
 from advisor.reading.found import Found
 from advisor.reading.lines import Excerpt, LogLine
+from advisor.reading.pattern import pattern as lazily
 from advisor.reading.phase import phase_of
 from advisor.reading.tracebacks import Trace, exception_of, frame_of, traces
 from advisor.units import Size
@@ -28,7 +29,7 @@ _WORDS = (  # one of these is in every line that a reader's head finds: a cheap 
     "kv cache", "seq len", "sampler", "graph failed",
     "bus error", "no space", "connection reset", "out of", "cublas", "cudnn", "memory_utilization", "mem-fraction",
 )  # fmt: skip
-_NOT_FAILURES = re.compile(r"KeyboardInterrupt|SystemExit|StopIteration|GeneratorExit|Warning$")
+_NOT_FAILURES = lazily(r"KeyboardInterrupt|SystemExit|StopIteration|GeneratorExit|Warning$")
 _WRAPPED = ("outofmemory", "triedtoallocate", "totalcapacityof")
 
 

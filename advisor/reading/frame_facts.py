@@ -5,11 +5,11 @@ A frame in ``deepspeed/runtime/zero/stage3.py`` runs only under ZeRO-3; one in `
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
 from advisor.evidence import Fact, Failure
 from advisor.reading.merge import GUESS, Ranked
+from advisor.reading.pattern import pattern as lazily
 
 _PROVES: tuple[tuple[str, str, object], ...] = (
     (r"^trl/trainer/dpo_trainer\.py", "objective", "dpo"),
@@ -41,7 +41,7 @@ _PROVES: tuple[tuple[str, str, object], ...] = (
     (r"^transformers/integrations/flash_attention\.py|^flash_attn/", "activations.attention", "flash-2"),
     (r"^peft/tuners/lora/", "method.kind", "lora"),
 )
-_COMPILED = tuple((re.compile(pattern), field, value) for pattern, field, value in _PROVES)
+_COMPILED = tuple((lazily(pattern), field, value) for pattern, field, value in _PROVES)
 
 
 def facts_of(failures: Sequence[Failure]) -> Iterator[Ranked]:

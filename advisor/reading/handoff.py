@@ -8,10 +8,11 @@ from typing import Any, Protocol
 
 from advisor.evidence import Conflict, Fact, NotUnderstood
 from advisor.reading.lines import LogLine
+from advisor.reading.pattern import pattern as lazily
 from advisor.reading.prefixes import strip_control
 from advisor.reading.tracebacks import exception_of, frame_of
 
-_LOG = re.compile(
+_LOG = lazily(
     r"Traceback \(most recent|out of memory|Tried to allocate|NCCL (?:WARN|INFO)|MiB / |^\|.*\|$|^\s*\[rank ?\d|^\(\w+ pid=|\d{1,3}%\||"
     r"^\d{4}-\d\d-\d\d[ T]\d\d:|^\[\d{4}-\d\d-\d\d",
     re.IGNORECASE,

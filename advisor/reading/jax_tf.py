@@ -11,15 +11,16 @@ from math import prod
 from typing import Any
 
 from advisor.reading.found import Found
+from advisor.reading.pattern import pattern as lazily
 from advisor.units import Size, read_size
 
-HEAD = re.compile(
+HEAD = lazily(
     r"RESOURCE_?EXHAUSTED|ResourceExhaustedError|OOM when allocating tensor|Ran out of memory in memory space|XlaRuntimeError|JaxRuntimeError", re.IGNORECASE
 )
 _SIZE = r"(\d{1,24}(?:\.\d{1,9})?\s?(?:[KMGT]i?B|bytes|B|[KMGT])?)"
-_ALLOCATE = re.compile(rf"(?:trying to allocate|Failed to allocate(?: request for)?|Failed to allocate)\s+{_SIZE}", re.IGNORECASE)
-_TPU = re.compile(rf"Used\s+{_SIZE}\s+of\s+{_SIZE}\s+(\w+)\.?\s*(?:Exceeded\s+\w+\s+capacity\s+by\s+{_SIZE})?", re.IGNORECASE)
-_TENSOR = re.compile(
+_ALLOCATE = lazily(rf"(?:trying to allocate|Failed to allocate(?: request for)?|Failed to allocate)\s+{_SIZE}", re.IGNORECASE)
+_TPU = lazily(rf"Used\s+{_SIZE}\s+of\s+{_SIZE}\s+(\w+)\.?\s*(?:Exceeded\s+\w+\s+capacity\s+by\s+{_SIZE})?", re.IGNORECASE)
+_TENSOR = lazily(
     r"OOM when allocating tensor with shape\s?\[([\d,]{0,200})\] and type (\w+) on (\S{0,200})(?:.{0,40}?allocator (\w+))?", re.IGNORECASE | re.DOTALL
 )
 _WIDTHS = {"float": 4, "float32": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "int32": 4, "int64": 8, "bool": 1, "int8": 1, "uint8": 1}

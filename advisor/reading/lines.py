@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from advisor.reading import prefixes
 from advisor.reading.masking import mask
+from advisor.reading.pattern import pattern as lazily
 
 _DIGITS = b"0123456789"
 MAX_LINE = 16_384  # characters of one line that are looked at
@@ -24,7 +25,7 @@ SERIES_FIRST, SERIES_LAST = 24, 40  # lines kept of a template that repeats with
 FOLLOW = 14  # lines after a failure or frame that are kept whatever they say: its code, its wrapped rest
 TAIL = 120  # the last lines of a text, kept whatever they say
 
-_EVERY = re.compile(
+_EVERY = lazily(
     r"out of memory|out_of_memory|oom[-_ ]?kill|tried to allocate|resource_?exhausted|alloc_failed|allocation failed|cannot allocate|can't allocate|"
     r"bad_alloc|memoryerror|"
     r"traceback \(most|^\s*file \"|^\s*(?:file )?/?[\w./<>~ -]{1,200}:\d+[,)]? in |cell in ?\[|input in ?\[|<ipython-input|^\S*(?:error|exception|"
@@ -37,7 +38,7 @@ _EVERY = re.compile(
     re.IGNORECASE,
 )
 _SERIES = ("mem", "alloc", "reserved", "gib", "mib", "gb", "mb", "step", "iter", "epoch", "loss", "it/s", "s/it", "token", "longest", "length", "batch", "%|")
-_DIGIT = re.compile(r"\d")
+_DIGIT = lazily(r"\d")
 _EVERY_WORDS = (  # one of these is in every line that _EVERY finds: a cheap test before it
     "memory", "oom", "alloc", "exhausted", "traceback", 'file "', ".py",
     "cell in", "input in", "ipython-input", "error", "exception", "interrupt", "exit", "return code", "sig", "kill",

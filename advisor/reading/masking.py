@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable
 from functools import cache
 
-_PUBLIC_HOSTS = re.compile(
+from advisor.reading.pattern import pattern as lazily
+
+_PUBLIC_HOSTS = lazily(
     r"(?:^|\.)(?:pytorch\.org|huggingface\.co|hf\.co|github\.com|github\.io|githubusercontent\.com|readthedocs\.io|python\.org|pypi\.org|nvidia\.com|ray\.io|"
     r"google\.com|deepspeed\.ai|vllm\.ai|wandb\.ai|arxiv\.org|pythonhosted\.org|tensorflow\.org|modelscope\.cn|aka\.ms|localhost)$",
     re.IGNORECASE,
@@ -18,7 +20,7 @@ _PUBLIC_HOSTS = re.compile(
 
 _SECRET_WORD = r"(?:api[_-]?key|apikey|secret(?:[_-]?(?:access[_-]?)?key)?|(?:access|auth|hub|hf|refresh|bearer|bot|push_to_hub|huggingface(?:_hub)?)[_-]?token|passw(?:or)?d|passwd|private[_-]?key|credentials?|webhook(?:_url)?)"  # noqa: E501, S105  the words, not a secret
 
-_TOKENS = re.compile(
+_TOKENS = lazily(
     r"\bhf_[A-Za-z0-9]{16,}\b|\bapi_org_[A-Za-z0-9]{16,}\b"  # Hugging Face
     r"|\bsk-(?:proj-|ant-|or-)?[A-Za-z0-9_-]{16,}"  # OpenAI and alike
     r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"  # AWS key ids
@@ -27,35 +29,35 @@ _TOKENS = re.compile(
     r"|\bnvapi-[A-Za-z0-9_-]{20,}|\bdapi[a-f0-9]{32}\b|\bnpm_[A-Za-z0-9]{30,}\b|\bpypi-[A-Za-z0-9_-]{30,}"
     r"|\beyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{5,}"  # a JWT
 )
-_PEM = re.compile(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)([\s\S]{0,20000}?)(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)")
-_ASSIGNED = re.compile(
+_PEM = lazily(r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----)([\s\S]{0,20000}?)(-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)")
+_ASSIGNED = lazily(
     rf"(?i)([\"']?(?:[A-Za-z0-9]{{1,30}}[_.-]){{0,4}}{_SECRET_WORD}[\"']?[ \t]*[=:][ \t]*)([\"']?)(?!None\b|null\b|true\b|false\b|<)([^\s\"',;)}}]{{6,}})"
 )
-_OPTION = re.compile(rf"(?i)(--(?:[A-Za-z0-9]{{1,30}}[_.-]){{0,4}}{_SECRET_WORD}[ \t]+)([^\s\"'-][^\s\"']{{5,}})")
-_BEARER = re.compile(r"(?i)\b(bearer|basic)[ \t]+[A-Za-z0-9._~+/=-]{12,}")
-_URL = re.compile(r"\b([a-z][a-z0-9+.-]{1,20})://(?:([^\s/@:\"']{1,200})(?::([^\s/@\"']{0,200}))?@)?([A-Za-z0-9.-]{1,253})(:\d{1,5})?")
-_EMAIL = re.compile(r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Za-z]{2,18}\b")
-_SHELL_PROMPT = re.compile(r"(?m)^(\(?[\w.-]{0,40}\)?\s?)[a-z_][\w.-]{0,31}@[\w.-]{1,100}([:\s~/])")
-_PRIVATE_HOST = re.compile(r"(?i)\b(?:[a-z0-9-]{1,63}\.){1,6}(?:internal|local|lan|corp|intra|cluster|svc|localdomain|hpc)\b(?:\.[a-z0-9-]{1,63}){0,4}")
-_HOST_KEY = re.compile(
+_OPTION = lazily(rf"(?i)(--(?:[A-Za-z0-9]{{1,30}}[_.-]){{0,4}}{_SECRET_WORD}[ \t]+)([^\s\"'-][^\s\"']{{5,}})")
+_BEARER = lazily(r"(?i)\b(bearer|basic)[ \t]+[A-Za-z0-9._~+/=-]{12,}")
+_URL = lazily(r"\b([a-z][a-z0-9+.-]{1,20})://(?:([^\s/@:\"']{1,200})(?::([^\s/@\"']{0,200}))?@)?([A-Za-z0-9.-]{1,253})(:\d{1,5})?")
+_EMAIL = lazily(r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9.-]{1,190}\.[A-Za-z]{2,18}\b")
+_SHELL_PROMPT = lazily(r"(?m)^(\(?[\w.-]{0,40}\)?\s?)[a-z_][\w.-]{0,31}@[\w.-]{1,100}([:\s~/])")
+_PRIVATE_HOST = lazily(r"(?i)\b(?:[a-z0-9-]{1,63}\.){1,6}(?:internal|local|lan|corp|intra|cluster|svc|localdomain|hpc)\b(?:\.[a-z0-9-]{1,63}){0,4}")
+_HOST_KEY = lazily(
     r"(?i)\b((?:[a-z]+[_.-])?(?:host(?:_?name)?|node_?name|nodelist|master_addr|master|server|NodeName|machine|"
     r"rdzv_endpoint)s?[ \t]*[=:][ \t]*[\"']?)(?!localhost|127\.|<)([A-Za-z][\w.\[\],-]{1,250})"
 )
-_NCCL_HOST = re.compile(r"^[A-Za-z0-9][\w.-]{0,100}(?=:\d{1,8}:\d{1,8}(?::\d{1,8})? \[\d{1,4}\])", re.MULTILINE)
-_NODE_NAME = re.compile(  # cloud names made of the address, and pods of a Kubernetes deployment; model names look alike, so nothing wider
+_NCCL_HOST = lazily(r"^[A-Za-z0-9][\w.-]{0,100}(?=:\d{1,8}:\d{1,8}(?::\d{1,8})? \[\d{1,4}\])", re.MULTILINE)
+_NODE_NAME = lazily(  # cloud names made of the address, and pods of a Kubernetes deployment; model names look alike, so nothing wider
     r"\bip-\d{1,3}(?:-\d{1,3}){3}\b|\b[a-z][a-z0-9-]{1,50}-(?=[a-f]*\d)[a-f0-9]{8,10}-(?=[a-z]*\d)[a-z0-9]{5}(?![\w-])"
 )
-_IPV4 = re.compile(r"(?<![\w.=v-])(?!0\.0\.0\.0|127\.)(?<!version )(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}(?![\w.]*\d|\.\d)")
-_IPV6 = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){4,7}(?:[0-9a-fA-F]{1,4}|:)(?![\w:])|(?<![\w:])fe80::[0-9a-fA-F:]{2,40}")
-_HOME = re.compile(
+_IPV4 = lazily(r"(?<![\w.=v-])(?!0\.0\.0\.0|127\.)(?<!version )(?:25[0-5]|2[0-4]\d|1?\d?\d)(?:\.(?:25[0-5]|2[0-4]\d|1?\d?\d)){3}(?![\w.]*\d|\.\d)")
+_IPV6 = lazily(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){4,7}(?:[0-9a-fA-F]{1,4}|:)(?![\w:])|(?<![\w:])fe80::[0-9a-fA-F:]{2,40}")
+_HOME = lazily(
     r"(?i)(?<![\w.])(?:[a-z]:)?(?:[\\/]{1,2}[\w.-]{1,40}){0,3}?[\\/]{1,2}(?:home|users|usr/home|home\d{1,3})[\\/]{1,2}(?!shared\b|"
     r"runner\b)([\w.@+-]{1,64})(?=[\\/\s\"':,;)\]]|$)"
 )
-_ROOT_HOME = re.compile(r"(?<![\w./~-])/root(?=/)")
-_SCRATCH = re.compile(
+_ROOT_HOME = lazily(r"(?<![\w./~-])/root(?=/)")
+_SCRATCH = lazily(
     r"(?i)(?<![\w.])(/(?:scratch|gpfs|lustre|fsx|nfs|mnt|data|work|beegfs|nas|ceph)(?:/[\w.-]{1,40}){0,2}?/(?:user|users|home|homes|people|u)/)[\w.@+-]{1,64}"
 )
-_USER_KEY = re.compile(
+_USER_KEY = lazily(
     r"(?i)\b((?:user_?name|logname|user(?=[ \t]*=)|wandb_entity|entity|hub_user(?:name)?)[ \t]*[=:][ \t]*[\"']?)(?!None\b|null\b|true\b|false\b|"
     r"<)([A-Za-z][\w.-]{1,63})(?=[\"'\s,;)}]|$)"
 )

@@ -5,13 +5,13 @@ Source: torch ``cuda/memory.py`` memory_stats: ``allocated_bytes.all.current`` i
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from advisor.evidence import Line, Sample
 from advisor.reading.lines import Excerpt, LogLine
+from advisor.reading.pattern import pattern as lazily
 
-_PAIR = re.compile(
+_PAIR = lazily(
     r"['\"]?((?:allocation|segment|active|inactive_split|allocated_bytes|reserved_bytes|active_bytes|inactive_split_bytes|requested_bytes|"
     "oversize_allocations|oversize_segments)"
     r"\.(?:(?:all|large_pool|small_pool)\.)?(?:current|peak|allocated|freed)|num_alloc_retries|num_ooms|num_sync_all_streams|num_device_alloc|"

@@ -5,16 +5,16 @@ Source: torch ``cuda/memory.py`` memory_summary: rows in a unit chosen for each 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from advisor.evidence import Line, Sample
 from advisor.reading.lines import Excerpt
+from advisor.reading.pattern import pattern as lazily
 from advisor.units import read_size
 
-_HEAD = re.compile(r"PyTorch CUDA memory summary, device ID (\d{1,4})")
-_COUNTS = re.compile(r"CUDA OOMs:\s*(\d{1,9})\s*\|\s*cudaMalloc retries:\s*(\d{1,9})")
-_ROW = re.compile(r"^\s*\|\s*([A-Z][\w -]{3,40}?)\s*\|\s*(\d{1,15}) ?([KMGT]?i?B)?\s*\|\s*(\d{1,15}) ?([KMGT]?i?B)?\s*\|")
+_HEAD = lazily(r"PyTorch CUDA memory summary, device ID (\d{1,4})")
+_COUNTS = lazily(r"CUDA OOMs:\s*(\d{1,9})\s*\|\s*cudaMalloc retries:\s*(\d{1,9})")
+_ROW = lazily(r"^\s*\|\s*([A-Z][\w -]{3,40}?)\s*\|\s*(\d{1,15}) ?([KMGT]?i?B)?\s*\|\s*(\d{1,15}) ?([KMGT]?i?B)?\s*\|")
 
 
 def summaries_of(text: Excerpt) -> Iterator[tuple[Sample, tuple[Line, ...]]]:

@@ -12,29 +12,30 @@ from dataclasses import replace
 
 from advisor.evidence import Device, Process
 from advisor.reading.lines import Excerpt, LogLine
+from advisor.reading.pattern import pattern as lazily
 from advisor.units import MIB
 
 MAX_DEVICES, MAX_PROCESSES = 512, 1024
 
-_NAME = re.compile(r"^\s*\|\s{1,4}(\d{1,4})\s{1,4}([A-Za-z][\w .()/-]{2,60}?)(?:\s{2,}|\s\.{0,3}\s*)(?:On|Off|N/A|WDDM|TCC|\|)")
-_ROW = re.compile(r"^\s*\|(?:[^|]*\|)?\s*(\d{1,8})\s?MiB\s*/\s*(\d{1,8})\s?MiB\s*\|")
-_SINGLE = re.compile(r"^\s*\|\s{1,4}(\d{1,4})\s{1,4}([A-Za-z][\w .()/-]{2,60}?)\s*(?:On|Off)?\s*\|\s*(\d{1,8})\s?MiB\s*/\s*(\d{1,8})\s?MiB\s*\|")
-_PROCESS = re.compile(r"^\s*\|\s*(\d{1,4})\s+(?:(?:N/A|\d{1,4})\s+(?:N/A|\d{1,4})\s+)?(\d{1,10})\s+(C\+G|C|G|M\+C)\s+(.{1,200}?)\s+(\d{1,8}\s?MiB|N/A)\s*\|")
-_NONE = re.compile(r"No running processes found", re.IGNORECASE)
-_MIG = re.compile(r"^\s*\|\s*(\d{1,4})\s+(\d{1,4})\s+(\d{1,4})\s+(\d{1,4})\s*\|\s*(\d{1,8})\s?MiB\s*/\s*(\d{1,8})\s?MiB")
-_LISTED = re.compile(r"^\s*GPU (\d{1,4}): ([\w ./()-]{2,80}?)\s*\(UUID")
-_MIG_LISTED = re.compile(r"^\s*MIG ([\w.+-]{2,20})\s+Device\s+(\d{1,4}):")
-_ROCM = re.compile(r"GPU\[(\d{1,4})\]\s*:\s*VRAM Total (Used )?Memory \(B\):\s*(\d{1,15})", re.IGNORECASE)
-_GPUSTAT = re.compile(r"^\s*\[(\d{1,4})\] ([\w ./()-]{2,60}?)\s*\|.{0,80}\|\s*(\d{1,8})\s*/\s*(\d{1,8})\s*MB")
-_NPU = re.compile(r"^\s*\|\s*(\d{1,4})\s+([0-9A-Z]{4,12})\s*\|\s*(?:OK|Warning|Alarm)", re.IGNORECASE)
-_NPU_ROW = re.compile(r"^\s*\|\s*(\d{1,4})\s*(?:\d{1,4}\s*)?\|\s*[0-9A-F:.]{7,20}\s*\|.*?(\d{1,8})\s*/\s*(\d{1,8})\s*\|\s*$", re.IGNORECASE)
-_QUERY = re.compile(
+_NAME = lazily(r"^\s*\|\s{1,4}(\d{1,4})\s{1,4}([A-Za-z][\w .()/-]{2,60}?)(?:\s{2,}|\s\.{0,3}\s*)(?:On|Off|N/A|WDDM|TCC|\|)")
+_ROW = lazily(r"^\s*\|(?:[^|]*\|)?\s*(\d{1,8})\s?MiB\s*/\s*(\d{1,8})\s?MiB\s*\|")
+_SINGLE = lazily(r"^\s*\|\s{1,4}(\d{1,4})\s{1,4}([A-Za-z][\w .()/-]{2,60}?)\s*(?:On|Off)?\s*\|\s*(\d{1,8})\s?MiB\s*/\s*(\d{1,8})\s?MiB\s*\|")
+_PROCESS = lazily(r"^\s*\|\s*(\d{1,4})\s+(?:(?:N/A|\d{1,4})\s+(?:N/A|\d{1,4})\s+)?(\d{1,10})\s+(C\+G|C|G|M\+C)\s+(.{1,200}?)\s+(\d{1,8}\s?MiB|N/A)\s*\|")
+_NONE = lazily(r"No running processes found", re.IGNORECASE)
+_MIG = lazily(r"^\s*\|\s*(\d{1,4})\s+(\d{1,4})\s+(\d{1,4})\s+(\d{1,4})\s*\|\s*(\d{1,8})\s?MiB\s*/\s*(\d{1,8})\s?MiB")
+_LISTED = lazily(r"^\s*GPU (\d{1,4}): ([\w ./()-]{2,80}?)\s*\(UUID")
+_MIG_LISTED = lazily(r"^\s*MIG ([\w.+-]{2,20})\s+Device\s+(\d{1,4}):")
+_ROCM = lazily(r"GPU\[(\d{1,4})\]\s*:\s*VRAM Total (Used )?Memory \(B\):\s*(\d{1,15})", re.IGNORECASE)
+_GPUSTAT = lazily(r"^\s*\[(\d{1,4})\] ([\w ./()-]{2,60}?)\s*\|.{0,80}\|\s*(\d{1,8})\s*/\s*(\d{1,8})\s*MB")
+_NPU = lazily(r"^\s*\|\s*(\d{1,4})\s+([0-9A-Z]{4,12})\s*\|\s*(?:OK|Warning|Alarm)", re.IGNORECASE)
+_NPU_ROW = lazily(r"^\s*\|\s*(\d{1,4})\s*(?:\d{1,4}\s*)?\|\s*[0-9A-F:.]{7,20}\s*\|.*?(\d{1,8})\s*/\s*(\d{1,8})\s*\|\s*$", re.IGNORECASE)
+_QUERY = lazily(
     r"^\s*(?:index|name|uuid|pid|gpu_uuid|gpu_name|timestamp|memory\.\w+|gpu_bus_id|process_name|used_gpu_memory|utilization\.\w+|"
     r"pci\.bus_id)\b.*,",
     re.IGNORECASE,
 )
-_BARE = re.compile(r"^\s*(?:(\d{1,4})\s*,\s*)?(?:([A-Za-z][\w ./()-]{2,60}?)\s*,\s*)?(\d{1,8}) MiB\s*,\s*(\d{1,8}) MiB\s*$")
-_PLAIN = re.compile(r"^\s*((?:NVIDIA|AMD|GeForce|Tesla|Quadro|RTX|GTX)[\w .()/-]{2,60}?),\s*(\d{3,8})\s?MiB\b(?:.{0,20}?used (\d{1,8})\s?MiB)?")
+_BARE = lazily(r"^\s*(?:(\d{1,4})\s*,\s*)?(?:([A-Za-z][\w ./()-]{2,60}?)\s*,\s*)?(\d{1,8}) MiB\s*,\s*(\d{1,8}) MiB\s*$")
+_PLAIN = lazily(r"^\s*((?:NVIDIA|AMD|GeForce|Tesla|Quadro|RTX|GTX)[\w .()/-]{2,60}?),\s*(\d{3,8})\s?MiB\b(?:.{0,20}?used (\d{1,8})\s?MiB)?")
 
 
 def devices_of(text: Excerpt) -> list[Device]:

@@ -10,10 +10,11 @@ import re
 from collections.abc import Sequence
 
 from advisor.evidence import Frame
+from advisor.reading.pattern import pattern as lazily
 
 # Enclosing phases, looked for from the outermost frame inwards; matched on "file:function: code".
 _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (phase, re.compile(pattern, re.IGNORECASE))
+    (phase, lazily(pattern, re.IGNORECASE))
     for phase, pattern in (
         ("merge", r"merge_and_unload|merge_adapter|unload_and_optionally_merge|save_pretrained_merged|export_model\b|merge_lora"),
         (
@@ -60,7 +61,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
     )
 )
-_ENGINE_START = re.compile(
+_ENGINE_START = lazily(
     r"vllm/(?:engine|v1/engine|entrypoints|executor|v1/executor|worker)\S*:(?:__init__|from_engine_args|_initialize_kv_caches|initialize_from_config|"
     r"_init_executor)|sglang/srt/\S*:(?:__init__|launch)",
     re.I,
@@ -68,7 +69,7 @@ _ENGINE_START = re.compile(
 
 # Within a step, the innermost frame that tells.
 _INNER: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (phase, re.compile(pattern, re.IGNORECASE))
+    (phase, lazily(pattern, re.IGNORECASE))
     for phase, pattern in (
         (
             "step",
@@ -132,7 +133,7 @@ def _recomputing(described: Sequence[str]) -> int | None:
 
 
 _PROGRESS: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
-    (phase, re.compile(pattern, re.IGNORECASE))
+    (phase, lazily(pattern, re.IGNORECASE))
     for phase, pattern in (
         ("eval", r"\*{3,}\s*Running (?:Evaluation|Prediction)|^\s*(?:Evaluation|Evaluating|Validation|eval)\b.{0,20}(?:\d+%|\d+/\d+)"),
         ("save", r"Saving (?:model )?checkpoint|saving checkpoint|Saving model|Model weights saved|Configuration saved in"),

@@ -6,32 +6,34 @@ import calendar
 import re
 from dataclasses import dataclass
 
-_ANSI = re.compile(r"\x1b(?:\[[0-9;?:]{0,20}[ -/]?[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])|\x9b[0-9;?]{0,20}[@-~]")
-_ANSI_LOST = re.compile(r"(?<![\w\[])\[(?:0|1|2|3[0-7]|4[0-7]|9[0-7]|[01];3[0-7]|38;5;\d{1,3})?m(?=\S|\s|$)")  # escapes whose ESC a copy dropped
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+from advisor.reading.pattern import pattern as lazily
+
+_ANSI = lazily(r"\x1b(?:\[[0-9;?:]{0,20}[ -/]?[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\-_])|\x9b[0-9;?]{0,20}[@-~]")
+_ANSI_LOST = lazily(r"(?<![\w\[])\[(?:0|1|2|3[0-7]|4[0-7]|9[0-7]|[01];3[0-7]|38;5;\d{1,3})?m(?=\S|\s|$)")  # escapes whose ESC a copy dropped
+_CONTROL = lazily(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufeff\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 # torch.distributed.run and torch >= 2.4 print "[rank3]: "; Megatron "[Rank 3]"; Lightning "rank: 3"
-_RANK = re.compile(r"\[rank[ :_-]?(\d{1,6})\]:?(?: |(?=\t)|$|(?=[\[(]))|^rank[ _]?(\d{1,6})\s?[:|] ?", re.IGNORECASE)
-_DEFAULT = re.compile(r"\[default(\d{1,5})\]:")  # torchrun --tee / --role default: local rank
-_MPI = re.compile(r"\[\d{1,4},(\d{1,6})\]<std(?:out|err|diag)>:\s?")
-_RAY = re.compile(r"\(([\w .:/-]{0,80}?)\s*,?\s*(?:rank=(\d{1,6})\s*,?\s*)?pid=(\d{1,10})(?:,\s*ip=[^)]{1,60})?\)\s?", re.IGNORECASE)
-_RANK_IN_NAME = re.compile(r"(?:rank|worker|tp|dp)[_ ]?(\d{1,6})\b", re.IGNORECASE)
-_VLLM = re.compile(r"\((?:VllmWorker(?:Process)?|Worker|EngineCore)(?:_?(?:TP|DP|PP)?(\d{1,5}))?(?:_(?:TP|DP|PP|EP)\d{1,5}){0,3}\)\s?")
-_LABEL = re.compile(r"\s{0,4}(\d{1,5}): ?")  # srun --label
-_LOCATION = re.compile(
+_RANK = lazily(r"\[rank[ :_-]?(\d{1,6})\]:?(?: |(?=\t)|$|(?=[\[(]))|^rank[ _]?(\d{1,6})\s?[:|] ?", re.IGNORECASE)
+_DEFAULT = lazily(r"\[default(\d{1,5})\]:")  # torchrun --tee / --role default: local rank
+_MPI = lazily(r"\[\d{1,4},(\d{1,6})\]<std(?:out|err|diag)>:\s?")
+_RAY = lazily(r"\(([\w .:/-]{0,80}?)\s*,?\s*(?:rank=(\d{1,6})\s*,?\s*)?pid=(\d{1,10})(?:,\s*ip=[^)]{1,60})?\)\s?", re.IGNORECASE)
+_RANK_IN_NAME = lazily(r"(?:rank|worker|tp|dp)[_ ]?(\d{1,6})\b", re.IGNORECASE)
+_VLLM = lazily(r"\((?:VllmWorker(?:Process)?|Worker|EngineCore)(?:_?(?:TP|DP|PP)?(\d{1,5}))?(?:_(?:TP|DP|PP|EP)\d{1,5}){0,3}\)\s?")
+_LABEL = lazily(r"\s{0,4}(\d{1,5}): ?")  # srun --label
+_LOCATION = lazily(
     r"(?:\[[\w./-]{1,80}\.(?:py|cc|cpp|cu|h):\d{1,6}\](?:(?: (?:rank|Rank) ?\d+)?:)?|[\w./-]{1,80}\.(?:py|cc|"
     r"cpp):\d{1,6}[\]:]) "
 )  # a logger's own place
-_K8S = re.compile(r"std(?:out|err) [FP] ")
+_K8S = lazily(r"std(?:out|err) [FP] ")
 
-_REPEATED = re.compile(r" {2,}|Traceback|[\w.]{0,80}(?:Error|Exception)\b|During handling|The above")
-_ISO = re.compile(r"[\[(]?(\d{4})[-/](\d{2})[-/](\d{2})[T ](\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?(?:Z|[+-]\d{2}:?\d{2})?[\])]?[,:]?\s?")
-_US = re.compile(r"[\[(]?(\d{2})/(\d{2})/(\d{4}) (\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?[\])]?(?: - |\s)?")
-_GLOG = re.compile(r"\[?([IWEF])(\d{2})(\d{2}) (\d{2}):(\d{2}):(\d{2})\.(\d{3,9}) +(?:\d{1,10} )?(?=[\w./<])")
-_SHORT = re.compile(r"(?:INFO|WARNING|ERROR|DEBUG)? ?(\d{2})-(\d{2}) (\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))? ")  # vLLM: "INFO 05-07 12:00:00 [file.py:12] "
-_CLOCK = re.compile(r"\[?(\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,6}))?\]? (?=\S)")
-_SYSLOG = re.compile(r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d{2}):(\d{2}):(\d{2}) [\w.<>-]{1,80} ")
-_KERNEL = re.compile(r"\[ {0,8}(\d{1,9}\.\d{6})\] ")
+_REPEATED = lazily(r" {2,}|Traceback|[\w.]{0,80}(?:Error|Exception)\b|During handling|The above")
+_ISO = lazily(r"[\[(]?(\d{4})[-/](\d{2})[-/](\d{2})[T ](\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?(?:Z|[+-]\d{2}:?\d{2})?[\])]?[,:]?\s?")
+_US = lazily(r"[\[(]?(\d{2})/(\d{2})/(\d{4}) (\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?[\])]?(?: - |\s)?")
+_GLOG = lazily(r"\[?([IWEF])(\d{2})(\d{2}) (\d{2}):(\d{2}):(\d{2})\.(\d{3,9}) +(?:\d{1,10} )?(?=[\w./<])")
+_SHORT = lazily(r"(?:INFO|WARNING|ERROR|DEBUG)? ?(\d{2})-(\d{2}) (\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))? ")  # vLLM: "INFO 05-07 12:00:00 [file.py:12] "
+_CLOCK = lazily(r"\[?(\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,6}))?\]? (?=\S)")
+_SYSLOG = lazily(r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d{2}):(\d{2}):(\d{2}) [\w.<>-]{1,80} ")
+_KERNEL = lazily(r"\[ {0,8}(\d{1,9}\.\d{6})\] ")
 _MONTHS = {m: i + 1 for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])}
 
 

@@ -14,6 +14,7 @@ from advisor import cards
 from advisor.evidence import Fact
 from advisor.reading.lines import Excerpt, LogLine
 from advisor.reading.merge import GUESS, PRINTED, PROSE, Ranked
+from advisor.reading.pattern import pattern as lazily
 
 _PACKAGES = (
     r"torch|pytorch|transformers|accelerate|peft|trl|deepspeed|bitsandbytes|flash[-_ ]?attn|flash_attention|vllm|sglang|axolotl|unsloth(?:_zoo)?|"
@@ -22,12 +23,12 @@ _PACKAGES = (
     r"openrlhf|jax|jaxlib|nccl|"
     r"sentence[-_]transformers|ms[-_]swift|swift|torch[-_]npu|litgpt|cuda|cudnn|python|ray|fairscale|apex|tensorflow|kernels"
 )
-_VERSION = re.compile(
+_VERSION = lazily(
     rf"(?<![\w/.-])[`\"']?({_PACKAGES})[`\"']?(?: version)?(?: \(GPU\?\))?\s{{0,3}}(?:==|>=|~=|=|:|@|-v|\bv)?\s{{0,12}}"
     r"v?(\d{1,4}\.\d{1,4}(?:\.\w{1,12}){0,3}(?:\+[\w.]{1,20})?)(?![\w-])",
     re.IGNORECASE,
 )
-_DOTTED = re.compile(r"\d\.\d")
+_DOTTED = lazily(r"\d\.\d")
 _SAME = {
     "pytorch": "torch", "flash-attn": "flash_attn", "flash attn": "flash_attn", "flashattn": "flash_attn", "flash_attention": "flash_attn",
     "te": "transformer_engine", "transformer-engine": "transformer_engine", "transformer engine": "transformer_engine",
@@ -37,26 +38,26 @@ _SAME = {
 }  # fmt: skip
 
 _TRAINING: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("batch.micro_batch", re.compile(r"Instantaneous batch size per device\s*=\s*([\d,]{1,9})", re.IGNORECASE)),
-    ("batch.gradient_accumulation", re.compile(r"Gradient Accumulation steps\s*=\s*([\d,]{1,9})", re.IGNORECASE)),
+    ("batch.micro_batch", lazily(r"Instantaneous batch size per device\s*=\s*([\d,]{1,9})", re.IGNORECASE)),
+    ("batch.gradient_accumulation", lazily(r"Gradient Accumulation steps\s*=\s*([\d,]{1,9})", re.IGNORECASE)),
 )
-_EVALUATION = re.compile(r"\*{3,}\s*Running (?:Evaluation|Prediction)", re.IGNORECASE)
-_EVAL_BATCH = re.compile(r"^\s*Batch size\s*=\s*(\d{1,7})\s*$")
-_WORLD = re.compile(
+_EVALUATION = lazily(r"\*{3,}\s*Running (?:Evaluation|Prediction)", re.IGNORECASE)
+_EVAL_BATCH = lazily(r"^\s*Batch size\s*=\s*(\d{1,7})\s*$")
+_WORLD = lazily(
     r"\bWORLD_SIZE\s*[=:]\s*(\d{1,6})\b|\bworld[_ ]size['\"]?\s*[=:]?\s*(\d{1,6})\b|\bNum processes:\s*(\d{1,6})|"
     r"dist_world_size\s*=\s*(\d{1,6})",
     re.IGNORECASE,
 )
-_LOCAL = re.compile(r"\bLOCAL_WORLD_SIZE\s*[=:]\s*(\d{1,6})", re.IGNORECASE)
-_NODES = re.compile(r"\b(?:SLURM_NNODES|SLURM_JOB_NUM_NODES|NNODES|NNODE)\s*[=:]\s*(\d{1,6})|\bnnodes\s*=\s*(\d{1,6})", re.IGNORECASE)
-_ALLOC = re.compile(r"\bPYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF\s*[=:]\s*[\"']?([a-zA-Z_][\w:,.\[\]>=-]{2,200})")
-_ADVICE = re.compile(r"try setting|See documentation", re.IGNORECASE)
-_CARD = re.compile(
+_LOCAL = lazily(r"\bLOCAL_WORLD_SIZE\s*[=:]\s*(\d{1,6})", re.IGNORECASE)
+_NODES = lazily(r"\b(?:SLURM_NNODES|SLURM_JOB_NUM_NODES|NNODES|NNODE)\s*[=:]\s*(\d{1,6})|\bnnodes\s*=\s*(\d{1,6})", re.IGNORECASE)
+_ALLOC = lazily(r"\bPYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF\s*[=:]\s*[\"']?([a-zA-Z_][\w:,.\[\]>=-]{2,200})")
+_ADVICE = lazily(r"try setting|See documentation", re.IGNORECASE)
+_CARD = lazily(
     r"(?:^|\b)(?:GPU|Device|Device name|Accelerator)(?: type| \d+)?\s*[:=]\s*((?:NVIDIA|AMD|Tesla|GeForce|RTX|GTX|Quadro|A\d|H\d|B\d|L\d|"
     r"V100|T4|P100)[\w .-]{1,60}?)(?:\s+[x×]\s*(\d{1,4}))?\s*(?:[,;(|]|$)"
 )
-_UNSLOTH = re.compile(r"((?:NVIDIA|Tesla|AMD|GeForce)[\w .()/-]{1,60}?)\. Num GPUs = (\d{1,4})\. Max memory: ([\d.]{1,10}) ?GB")
-_TYPES = re.compile(
+_UNSLOTH = lazily(r"((?:NVIDIA|Tesla|AMD|GeForce)[\w .()/-]{1,60}?)\. Num GPUs = (\d{1,4})\. Max memory: ([\d.]{1,10}) ?GB")
+_TYPES = lazily(
     r"^\s*(?:- )?(?:GPU type|GPU models and configuration|Using GPU in script\?:.*)\s*:?\s*((?:GPU \d+: )?(?:NVIDIA|AMD|Tesla|"
     r"GeForce)[\w .()/-]{1,60})",
     re.IGNORECASE,

@@ -13,6 +13,7 @@ from advisor import cards
 from advisor.architecture import presets
 from advisor.evidence import Fact
 from advisor.reading.merge import PROSE, Ranked
+from advisor.reading.pattern import pattern as lazily
 
 _CARD = (
     r"(?:NVIDIA |AMD |Tesla |GeForce |Quadro |Instinct )*(?:"
@@ -22,15 +23,15 @@ _CARD = (
     r"(?:Apple )?M[1-5](?: (?:Pro|Max|Ultra))|(?:Ascend )?910B\d?"
     r")(?:[- ](?:SXM\d?|PCIe|PCI-E|NVL|HBM\d?e?))*(?:[- ]?\d{2,3} ?G(?:i?B)?\b)?(?:[- ](?:SXM\d?|PCIe|HBM\d?e?))*"
 )
-_COUNTED = re.compile(rf"(?<![\w.])(\d{{1,4}}) ?(?:[x×*] ?|(?:NVIDIA )?(?=(?:A|H|V|B|L|T)\d))({_CARD})(?![\w])", re.IGNORECASE)
-_AFTER = re.compile(rf"(?<![\w-])({_CARD}) ?[x×*] ?(\d{{1,4}})(?![\w.])", re.IGNORECASE)
-_ALONE = re.compile(rf"(?<![\w/-])({_CARD})(?![\w-])")
-_GPUS = re.compile(r"(?<![\w.])(\d{1,4}|two|four|eight|single|one) (?:gpus?|cards)\b", re.IGNORECASE)
-_NODES = re.compile(r"(?<![\w.])(\d{1,4}) nodes?\b", re.IGNORECASE)
+_COUNTED = lazily(rf"(?<![\w.])(\d{{1,4}}) ?(?:[x×*] ?|(?:NVIDIA )?(?=(?:A|H|V|B|L|T)\d))({_CARD})(?![\w])", re.IGNORECASE)
+_AFTER = lazily(rf"(?<![\w-])({_CARD}) ?[x×*] ?(\d{{1,4}})(?![\w.])", re.IGNORECASE)
+_ALONE = lazily(rf"(?<![\w/-])({_CARD})(?![\w-])")
+_GPUS = lazily(r"(?<![\w.])(\d{1,4}|two|four|eight|single|one) (?:gpus?|cards)\b", re.IGNORECASE)
+_NODES = lazily(r"(?<![\w.])(\d{1,4}) nodes?\b", re.IGNORECASE)
 _WORDS = {"two": 2, "four": 4, "eight": 8, "single": 1, "one": 1}
 _N = r"\s*(?:size|len(?:gth)?)?\s*(?:of|=|:|is)?\s*(\d{1,3}(?:,\d{3})+|\d{1,8})(k\b)?(?![\w.]*\d|\s*[/,]\s?\d)"
 _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (field, re.compile(pattern + _N, re.IGNORECASE))
+    (field, lazily(pattern + _N, re.IGNORECASE))
     for field, pattern in (
         (
             "batch.micro_batch",
@@ -47,10 +48,10 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     )
 )
 _SETTING_WORDS = ("batch", "seq", "context", "source", "max", "cutoff", "block", "accum", "lora")
-_DIGIT = re.compile(r"\d")
-_ID = re.compile(r"(?<![\w./:-])([A-Za-z0-9][\w.-]{1,60}/[A-Za-z0-9][\w.-]{1,90})(?![\w/])")
-_BARE = re.compile(r"(?<![\w./-])([A-Za-z][A-Za-z]{1,20}[-_]?\d{0,3}(?:[.-][\w.]{1,20}){1,8}|gpt2(?:-\w+)?)(?![\w/])")
-_ORDINARY = re.compile(r"^(?:[a-z]+-[a-z]+|[\w.-]+\.(?:py|sh|txt|json|ya?ml|log|toml|md|cu|cpp))$", re.IGNORECASE)
+_DIGIT = lazily(r"\d")
+_ID = lazily(r"(?<![\w./:-])([A-Za-z0-9][\w.-]{1,60}/[A-Za-z0-9][\w.-]{1,90})(?![\w/])")
+_BARE = lazily(r"(?<![\w./-])([A-Za-z][A-Za-z]{1,20}[-_]?\d{0,3}(?:[.-][\w.]{1,20}){1,8}|gpt2(?:-\w+)?)(?![\w/])")
+_ORDINARY = lazily(r"^(?:[a-z]+-[a-z]+|[\w.-]+\.(?:py|sh|txt|json|ya?ml|log|toml|md|cu|cpp))$", re.IGNORECASE)
 
 
 def remarks_of(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:

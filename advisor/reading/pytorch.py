@@ -14,11 +14,12 @@ from typing import Any
 
 from advisor.evidence import Backend, Process
 from advisor.reading.found import Found
+from advisor.reading.pattern import pattern as lazily
 from advisor.units import Size, read_size
 
 _S = r"(\d{1,24}(?:\.\d{1,9})?(?:[KMGTPE]iB|bytes|byte|[KMGT]B|B))"  # a size without white space, c10::CachingAllocator::format_size
 
-HEAD = re.compile(
+HEAD = lazily(
     r"(?:CUDA|HIP|XPU|NPU|MPS backend|MUSA|MLU|GCU|HPU|SDAA|NPU)\s*out\s*of\s*memory|Tried\s+to\s+allocate|CUDA (?:driver )?error: out of memory|"
     r"HIP error: out of memory|"
     r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)|CUDNN_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)|cudaErrorMemoryAllocation|"
@@ -30,7 +31,7 @@ HEAD = re.compile(
     re.IGNORECASE,
 )
 _COUNTERS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (name, re.compile(pattern, re.IGNORECASE))
+    (name, lazily(pattern, re.IGNORECASE))
     for name, pattern in (
         ("requested", rf"Triedtoallocate{_S}"),
         ("capacity", rf"{_S}totalcapacity|totalcapaci?tyof{_S}"),
@@ -43,19 +44,17 @@ _COUNTERS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("allowed", rf"{_S}allowed;"),
     )
 )
-_OWN = re.compile(rf"thisprocesshas{_S}memoryinuse", re.IGNORECASE)
-_OTHER = re.compile(rf"Process(\d{{1,10}})has{_S}memoryinuse", re.IGNORECASE)
-_GPU = re.compile(r"(?:GPU|NPU|XPU|MUSA|MLU|device)(\d{1,4})(?:;|hasatotal|hastotal)", re.IGNORECASE)
-_MPS = re.compile(
-    rf"MPSbackendoutofmemory\(MPSallocated:{_S},otherallocations:{_S},maxallowed:{_S}\)\.?(?:Triedtoallocate{_S}(?:on(\w+?)pool)?)?", re.IGNORECASE
-)
-_CPU = re.compile(r"DefaultCPUAllocator:(?:can'tallocatememory|notenoughmemory):youtriedtoallocate(\d{1,24})bytes", re.IGNORECASE)
-_BUFFER = re.compile(rf"Invalidbuffersize:{_S}", re.IGNORECASE)
-_DEVICE_ALLOCATOR = re.compile(rf"deviceallocator,requested{_S},devicefree{_S}", re.IGNORECASE)
+_OWN = lazily(rf"thisprocesshas{_S}memoryinuse", re.IGNORECASE)
+_OTHER = lazily(rf"Process(\d{{1,10}})has{_S}memoryinuse", re.IGNORECASE)
+_GPU = lazily(r"(?:GPU|NPU|XPU|MUSA|MLU|device)(\d{1,4})(?:;|hasatotal|hastotal)", re.IGNORECASE)
+_MPS = lazily(rf"MPSbackendoutofmemory\(MPSallocated:{_S},otherallocations:{_S},maxallowed:{_S}\)\.?(?:Triedtoallocate{_S}(?:on(\w+?)pool)?)?", re.IGNORECASE)
+_CPU = lazily(r"DefaultCPUAllocator:(?:can'tallocatememory|notenoughmemory):youtriedtoallocate(\d{1,24})bytes", re.IGNORECASE)
+_BUFFER = lazily(rf"Invalidbuffersize:{_S}", re.IGNORECASE)
+_DEVICE_ALLOCATOR = lazily(rf"deviceallocator,requested{_S},devicefree{_S}", re.IGNORECASE)
 _BACKENDS: tuple[tuple[str, Backend], ...] = (("hip", "hip"), ("xpu", "xpu"), ("mpsbackend", "mps"), ("npu", "npu"))
-_EXABYTE = re.compile(r"Triedtoallocatemorethan1EBmemory", re.IGNORECASE)
+_EXABYTE = lazily(r"Triedtoallocatemorethan1EBmemory", re.IGNORECASE)
 _DRIVER: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (name, re.compile(pattern, re.IGNORECASE))
+    (name, lazily(pattern, re.IGNORECASE))
     for name, pattern in (
         ("cublas", r"(?:CU|HIP|ROC)BLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)"),
         ("cusolver", r"(?:CUSOLVER|CUSPARSE|CUFFT)_(?:STATUS_)?ALLOC_FAILED"),

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 
 from advisor.evidence import Line
 from advisor.reading.lines import Excerpt, LogLine
+from advisor.reading.pattern import pattern as lazily
 from advisor.reading.tracebacks import frame_of
 
 LINES = 3_000
 WIDTH = 400
-_LOUD = re.compile(
+_LOUD = lazily(
     r"warn|error|fail|fallback|fall back|not (?:installed|supported|available|enough)|ignor|instead|will be|deprecat|disabled|unable|cannot|killed|oom",
     re.IGNORECASE,
 )
-_FIGURES = re.compile(
+_FIGURES = lazily(
     r"\d\s?[kmgt]i?b\b|memory|allocated|reserved|params|trainable|dtype|float32|bfloat16|float16|attention|checkpoint|shard|zero|fsdp|quantiz|step|"
     r"epoch|eval|rank|world",
     re.IGNORECASE,

@@ -12,36 +12,37 @@ from collections.abc import Iterator
 
 from advisor.evidence import Sample
 from advisor.reading.lines import Excerpt, LogLine
+from advisor.reading.pattern import pattern as lazily
 from advisor.units import GIB, MIB
 
 MAX_SAMPLES = 2_000
 _F = r"(-?\d{1,9}(?:\.\d{1,9})?(?:e[+-]?\d{1,2})?)"
 
-_DEEPSPEED = re.compile(rf"\bMA {_F} GB\s+Max_MA {_F} GB\s+CA {_F} GB\s+Max_CA {_F} GB")
-_STAGE = re.compile(r"see_memory_usage\]\s*(.{1,160})$")
-_VERL = re.compile(
+_DEEPSPEED = lazily(rf"\bMA {_F} GB\s+Max_MA {_F} GB\s+CA {_F} GB\s+Max_CA {_F} GB")
+_STAGE = lazily(r"see_memory_usage\]\s*(.{1,160})$")
+_VERL = lazily(
     rf"^(.{{0,160}}?),? ?memory allocated \(GB\): {_F}(?:, memory reserved \(GB\): {_F})?(?:, device memory used/total \(GB\): {_F}/{_F})?", re.IGNORECASE
 )
-_AXOLOTL = re.compile(rf"GPU memory usage ([\w ]{{1,80}}): {_F}GB(?: \(\+{_F}GB (?:cache|allocator\w*))?", re.IGNORECASE)
-_TORCHTUNE_HEAD = re.compile(r"Memory stats (after [\w ]{1,80}):", re.IGNORECASE)
-_TORCHTUNE = re.compile(rf"GPU peak memory (allocation|allocated|reserved|active): {_F} GiB", re.IGNORECASE)
-_MEGATRON = re.compile(
+_AXOLOTL = lazily(rf"GPU memory usage ([\w ]{{1,80}}): {_F}GB(?: \(\+{_F}GB (?:cache|allocator\w*))?", re.IGNORECASE)
+_TORCHTUNE_HEAD = lazily(r"Memory stats (after [\w ]{1,80}):", re.IGNORECASE)
+_TORCHTUNE = lazily(rf"GPU peak memory (allocation|allocated|reserved|active): {_F} GiB", re.IGNORECASE)
+_MEGATRON = lazily(
     rf"\(after (\d+) iterations\) memory \(MB\)\s*\|?\s*allocated: {_F}\s*\|\s*max allocated: {_F}\s*\|\s*reserved: {_F}(?:\s*\|"
     rf"\s*max reserved: {_F})?",
     re.IGNORECASE,
 )
-_TITAN = re.compile(rf"\bmemory:\s*{_F}\s?GiB\({_F}%\)", re.IGNORECASE)
-_SWIFT = re.compile(rf"memory\(GiB\)['\"]?[:=]\s*['\"]?{_F}", re.IGNORECASE)
-_PROMPT = re.compile(r"^\s*(?:>>>|In ?\[\d+\]:)\s*(.{3,200})$")
-_STEP = re.compile(r"\b(?:global[_ ]?step|step|iter(?:ation)?|it)s?['\"]?\s*[:=\[/]?\s*(\d{1,9})\b", re.IGNORECASE)
-_BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
-_AMOUNT = re.compile(rf"{_F}\s?(GiB|GB|MiB|MB|G|M)?\b", re.IGNORECASE)
-_NOUN = re.compile(
+_TITAN = lazily(rf"\bmemory:\s*{_F}\s?GiB\({_F}%\)", re.IGNORECASE)
+_SWIFT = lazily(rf"memory\(GiB\)['\"]?[:=]\s*['\"]?{_F}", re.IGNORECASE)
+_PROMPT = lazily(r"^\s*(?:>>>|In ?\[\d+\]:)\s*(.{3,200})$")
+_STEP = lazily(r"\b(?:global[_ ]?step|step|iter(?:ation)?|it)s?['\"]?\s*[:=\[/]?\s*(\d{1,9})\b", re.IGNORECASE)
+_BAR = lazily(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
+_AMOUNT = lazily(rf"{_F}\s?(GiB|GB|MiB|MB|G|M)?\b", re.IGNORECASE)
+_NOUN = lazily(
     r"(?P<peak>max(?:imum)?|peak)?[\s_]*(?:gpu|cuda)?[\s_]*(?:mem(?:ory)?)?[\s_]*(?P<what>allocated|reserved|active|cached)(?P<after>[\s_]*(?:peak|"
     r"max))?",
     re.IGNORECASE,
 )
-_PEAK = re.compile(rf"\bpeak\b(?:\s+(?:gpu|cuda))?(?:\s+mem\w*)?(?:\s+usage)?\s*[:=]?\s*{_F}\s?(GiB|GB|MiB|MB)\b", re.IGNORECASE)
+_PEAK = lazily(rf"\bpeak\b(?:\s+(?:gpu|cuda))?(?:\s+mem\w*)?(?:\s+usage)?\s*[:=]?\s*{_F}\s?(GiB|GB|MiB|MB)\b", re.IGNORECASE)
 
 
 _OF_A_FAILURE = ("tried to allocate", "out of memory", "by pytorch", "total capac", "memory in use", "already allocated")

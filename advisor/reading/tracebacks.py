@@ -10,22 +10,23 @@ from functools import lru_cache
 from advisor.evidence import Frame
 from advisor.reading.lines import LogLine
 from advisor.reading.masking import mask_name
+from advisor.reading.pattern import pattern as lazily
 
 MAX_FRAMES = 400
 
-_START = re.compile(r"Traceback \(most recent call last\)|─ Traceback \(most recent|^-{20,}$|Traceback \(most recent call")
-_PLAIN = re.compile(r'^\s*[|+ ]{0,8}File "([^"]{1,600})", line (\d{1,7})(?:, in (.{1,300}))?$')
-_NOTEBOOK = re.compile(r"^\s*(?:File )?((?:[A-Za-z]:)?[\w./\\~<>@+-]{1,400}?\.py|<[^>]{1,80}>):(\d{1,7}),? in ([\w.<>]{1,200})")
-_NOTEBOOK_OLD = re.compile(r"^\s*((?:[A-Za-z]:)?[\w./\\~@+-]{1,400}?\.py|<ipython-input[^>]{1,80}>) in ([\w.<>]{1,200})\(")
-_CELL = re.compile(r"^\s*(?:Cell In|Input In) ?\[(\d{1,6})\], (?:line (\d{1,7})|in )")
-_BOXED = re.compile(r"^[│|]\s*((?:[A-Za-z]:)?[\w./\\~@+ -]{1,400}?\.py|<[^>]{1,80}>):(\d{1,7}) in ([\w.<>]{1,200})\s*[│|]?\s*$")
-_ARROW = re.compile(r"^\s*-{2,}> ?(\d{1,7})\s?(.*)$")
-_BOXED_CODE = re.compile(r"^[│|]\s*❱\s*(\d{1,7})\s*│(.*?)[│|]?\s*$")
-_CARETS = re.compile(r"^\s*[\^~]{1,400}\s*$|^\s*\.\.\.<\d+ lines?>\.\.\.$")
-_EXCEPTION = re.compile(
+_START = lazily(r"Traceback \(most recent call last\)|─ Traceback \(most recent|^-{20,}$|Traceback \(most recent call")
+_PLAIN = lazily(r'^\s*[|+ ]{0,8}File "([^"]{1,600})", line (\d{1,7})(?:, in (.{1,300}))?$')
+_NOTEBOOK = lazily(r"^\s*(?:File )?((?:[A-Za-z]:)?[\w./\\~<>@+-]{1,400}?\.py|<[^>]{1,80}>):(\d{1,7}),? in ([\w.<>]{1,200})")
+_NOTEBOOK_OLD = lazily(r"^\s*((?:[A-Za-z]:)?[\w./\\~@+-]{1,400}?\.py|<ipython-input[^>]{1,80}>) in ([\w.<>]{1,200})\(")
+_CELL = lazily(r"^\s*(?:Cell In|Input In) ?\[(\d{1,6})\], (?:line (\d{1,7})|in )")
+_BOXED = lazily(r"^[│|]\s*((?:[A-Za-z]:)?[\w./\\~@+ -]{1,400}?\.py|<[^>]{1,80}>):(\d{1,7}) in ([\w.<>]{1,200})\s*[│|]?\s*$")
+_ARROW = lazily(r"^\s*-{2,}> ?(\d{1,7})\s?(.*)$")
+_BOXED_CODE = lazily(r"^[│|]\s*❱\s*(\d{1,7})\s*│(.*?)[│|]?\s*$")
+_CARETS = lazily(r"^\s*[\^~]{1,400}\s*$|^\s*\.\.\.<\d+ lines?>\.\.\.$")
+_EXCEPTION = lazily(
     r"^(?:E\s{1,8})?((?:[A-Za-z_][\w]*\.){0,8}[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Failure|OutOfResources|Warning|Timeout|Died))(?::\s?(.*))?$"
 )
-_NEUTRAL = re.compile(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
+_NEUTRAL = lazily(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
 
 _PACKAGES = frozenset((  # libraries whose files may stand in a clone instead of site-packages
     "torch", "torchvision", "torchaudio", "transformers", "accelerate", "peft", "trl", "deepspeed", "megatron", "vllm", "sglang", "verl", "openrlhf",

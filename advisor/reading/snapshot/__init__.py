@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
+from advisor.reading.pattern import pattern as lazily
 
-_JSON = re.compile(r'^\s*[\[{]\s*(?:\{\s*)?"(?:segments|device_traces|allocator_settings|device|address|total_size|external_annotations|action)"')
+_JSON = lazily(r'^\s*[\[{]\s*(?:\{\s*)?"(?:segments|device_traces|allocator_settings|device|address|total_size|external_annotations|action)"')
 
 
 def is_pickle(name: str, head: bytes) -> bool:

@@ -11,18 +11,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.reading.masking import mask
+from advisor.reading.pattern import pattern as lazily
 from advisor.reading.tracebacks import package_path
 
 MAX_FRAMES = 256  # of one allocation that are looked at
 UNRECORDED = "no Python frame"  # autograd's own thread, or allocated before the history was recorded
 
-_NATIVE = re.compile(r"\.(?:so|cpp|cc|cu|cuh|h|hpp|c|pyx|dll)(?:\.[\d.]+)?$|^\?\?$|^<|^$", re.IGNORECASE)
-_TELLING = re.compile(
+_NATIVE = lazily(r"\.(?:so|cpp|cc|cu|cuh|h|hpp|c|pyx|dll)(?:\.[\d.]+)?$|^\?\?$|^<|^$", re.IGNORECASE)
+_TELLING = lazily(
     r"^torch/(?:optim/|distributed/|utils/checkpoint\.py|cuda/graphs\.py|_inductor/|serialization\.py|nn/utils/clip_grad\.py|nn/parallel/|autograd/graph\.py)"
 )
 # the part of memory that a frame makes, in the order in which they are tried on each frame: innermost frame first
 _PARTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (part, re.compile(pattern))
+    (part, lazily(pattern))
     for part, pattern in (
         ("optimizer", r"^torch/optim/|^bitsandbytes/optim|^apex/optimizers|:initialize_optimizer_states$|^galore_torch/|^torchao/optim"),
         ("rollout-cache", r"^(?:vllm|sglang)/.*(?::_?(?:allocate|initialize)_kv_caches?\w*$|cache_engine\.py|memory_pool\.py)"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor.evidence import Fact, Failure, Frame, Line, Sample
+from advisor.reading.pattern import pattern as lazily
 from advisor.reading.phase import phase_of
 from advisor.units import show
 
@@ -18,7 +19,7 @@ LABEL = "memory snapshot"
 LEAST_SHARE = 0.03  # of the peak: smaller places are not told
 MAX_PLACES = 10
 SURVIVED = 200  # allocations after a failure: it was caught, and the run went on
-_RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.IGNORECASE)
+_RANK = lazily(r"rank[-_ ]?(\d{1,6})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
