@@ -65,7 +65,9 @@ def sdpa(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     """``scaled_dot_product_attention``'s own choice: flash, memory-efficient, math (ATen sdp_utils.cpp, in this order).
 
     Flash takes 16-bit inputs without a mask, equal head sizes up to 256, from compute capability 8.0; the memory-efficient kernel takes
-    fp32 and masks, and bf16 from 8.0 only. Hugging Face drops an all-ones mask, so only padded batches bring one.
+    fp32 and masks, and bf16 from 8.0 only, but no grouped heads (check_batch_size_and_num_heads_dense<false>). Hugging Face drops an
+    all-ones mask, so only padded batches bring one, and repeats keys and values only for a mask: without one, grouped heads that flash
+    does not take (fp32, cards before 8.0) end in the math kernel.
     """
     masked = (
         ctx.source in ("huggingface", "remote-code")
@@ -82,4 +84,13 @@ def sdpa(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     equal = block.head_dim == block.v_head_dim
     if sixteen and not masked and not old and equal and block.head_dim <= FLASH_HEAD:
         return "flash", False
-    return "efficient", masked
+    return ("math", False) if native_groups(ctx, block) and not masked else ("efficient", masked)
+
+
+def native_groups(ctx: Context, block: Block) -> bool:
+    """Whether ``enable_gqa`` hands grouped heads to the kernel as they are (transformers integrations/sdpa_attention.py use_gqa_in_sdpa)."""
+    if ctx.source != "huggingface" or block.kv_heads >= block.heads or not ctx.at_least("torch", 2, 5):
+        return False
+    if not ctx.at_least("transformers", *NATIVE_GROUPS_SINCE):
+        return False
+    return block.head_dim == block.v_head_dim <= FLASH_HEAD or not ctx.at_least("transformers", 5)
