@@ -95,7 +95,7 @@ if "address" in HELD:
 
 st.title("Why did the run die?" if "report" not in HELD else "Diagnosis")
 
-with st.container() if "report" not in HELD else st.expander("What you pasted", icon=":material/edit_note:"):
+with st.container() if "report" not in HELD else st.expander("What you pasted", icon=":material/edit_note:", expanded=HELD.report.verdict == "unreadable"):
     st.text_area(
         "Paste the error, the log, the config, the command, or all of them",
         key="pasted",
@@ -132,6 +132,9 @@ banner(report.verdict, report.sentence)
 figures(report.ledger, report.capacity_bytes, report.capacity_why)
 printed(report.evidence.failure, report.ledger)
 question(report, stated)
+if report.verdict == "unreadable":
+    understood(report)
+    st.stop()
 if report.verdict not in ("unreadable", "not-memory") and report.ledger is not None and report.ledger.peak().bytes:
     st.subheader("Who holds the memory, and when")
     clicked = show_ledger(report.ledger, report.capacity_bytes, "ledger")

@@ -105,12 +105,20 @@ def _step(step: Step, prefix: str, ticked: bool) -> bool:
         st.markdown(_price(step))
         if step.why:
             st.caption(plain(step.why))
-        for framework, lines in step.settings.items():
-            st.caption(f"In your {plain(framework)} settings")
-            st.code("\n".join(lines), language=_language(lines), wrap_lines=True)
+        if step.settings and ticked:
+            _lines(step)
+        elif step.settings:
+            with st.popover("Exact lines", icon=":material/content_copy:"):
+                _lines(step)
         if has_page("techniques", step.technique):
             library_link("techniques", step.technique, "What it does, what can go wrong, how to see that it worked")
     return bool(chosen) and step.estimated
+
+
+def _lines(step: Step) -> None:
+    for framework, lines in step.settings.items():
+        st.caption(f"In your {plain(framework)} settings")
+        st.code("\n".join(lines), language=_language(lines), wrap_lines=True)
 
 
 def _tier(step: Step) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from advisor import cards
+from advisor.architecture.presets import names
 from advisor.evidence import Fact
 from advisor.render import words
 from advisor.report import Question, Report
@@ -78,6 +80,11 @@ def _chip(fact: Fact, changed: Callable[[str, str], None]) -> None:
         ask(fact.field, fact.value, f"fact:{fact.field}", changed)
 
 
+def _card_name(id: object) -> str:
+    card = cards.catalogue().get(str(id))
+    return card.name if card else str(id)
+
+
 def question(report: Report, changed: Callable[[str, str], None]) -> None:
     """The one unknown that moves the verdict most; "I don't know" is always an answer."""
     asked: Question | None = report.next_question
@@ -86,9 +93,13 @@ def question(report: Report, changed: Callable[[str, str], None]) -> None:
     with st.container(border=True):
         moves = f" It moves the estimate by {show(asked.moves_bytes)}." if asked.moves_bytes else ""
         st.markdown(f":material/contact_support: **What would help most to know:** {plain(asked.text)}{moves}")
-        options = list(asked.options)
+        options, formatted = list(asked.options), None
+        if asked.field == "hardware.gpu" and not options:
+            options, formatted = list(cards.catalogue()), _card_name
+        elif asked.field == "model.name" and not options:
+            options = list(names())
         if kind(asked.field) in ("count", "number") and not options:
             ask(asked.field, None, f"ask:{asked.field}", changed)
             st.caption("Leave it empty if you don't know.")
         else:
-            ask(asked.field, None, f"ask:{asked.field}", changed, options=options or None, unknown=True)
+            ask(asked.field, None, f"ask:{asked.field}", changed, options=options or None, unknown=True, formatted=formatted)

@@ -86,7 +86,7 @@ def ask(
         elif all(isinstance(v, int) for v in listed):
             st.select_slider(name, listed, format_func=shown, **call)
         else:
-            st.selectbox(name, listed, format_func=shown, **call)
+            st.selectbox(name, listed, format_func=shown, accept_new_options=kind(path) == "text", **call)
     elif kind(path) in ("count", "number"):
         whole = kind(path) == "count"
         st.session_state[key] = None if value is None else int(value) if whole else float(value)
