@@ -17,6 +17,7 @@ COMMANDS = {
     "diagnose": "why a run ran out of memory, and what to change first",
     "estimate": "how much memory a job needs, part by part",
     "probe": "the job's real model code run without a GPU: every tensor of the step",
+    "run": "any launch, unchanged: a memory failure is explained under its output",
     "plan": "the least set of changes that makes a job fit",
     "accuracy": "how far the estimates are from published measurements",
     "ui": "the same as pages in the browser",

@@ -177,7 +177,11 @@ def open_link(query: str | Mapping[str, str]) -> Opened:
 
 
 def find_link(text: str) -> str | None:
-    """The query of a link of ours, where a text is one (an address, or the file that stands for one) and nothing else."""
+    """The query of a link of ours, where a text is one (an address, the file that stands for one, or a diagnosis bundle) and nothing else."""
+    if text[:1] == "{":
+        from advisor.launching.bundle import query_of
+
+        return query_of(text)
     line = text.strip()
     if len(line) > MAX_READ or len(line.split()) != 1:
         return None

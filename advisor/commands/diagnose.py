@@ -78,13 +78,23 @@ def _of_link(names: list[str]) -> Reading | None:
     from advisor.reading import Reading
     from advisor.share import find_link, open_link
 
-    query = find_link(names[0]) if len(names) == 1 else None
+    query = find_link(names[0]) or _of_bundle(Path(names[0])) if len(names) == 1 else None
     if query is None:
         return None
     opened = open_link(query)
     for text in opened.dropped:
         print(f"advisor: the link held something that could not be used: {text}", file=sys.stderr)
     return Reading(opened.job, opened.evidence)
+
+
+def _of_bundle(path: Path) -> str | None:
+    """The link inside a diagnosis bundle that `advisor run` wrote."""
+    from advisor.launching.bundle import MAX_BYTES, query_of
+
+    try:
+        return query_of(path.read_text(encoding="utf-8")) if path.suffix == ".json" and path.stat().st_size <= MAX_BYTES else None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def items(names: list[str]) -> list[Item]:

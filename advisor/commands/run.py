@@ -1,0 +1,69 @@
+"""``advisor run -- COMMAND…``: any launch, unchanged; a memory failure is explained under its output."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from advisor.cli import UserError
+
+if TYPE_CHECKING:
+    from advisor.launching.passing import Ended
+
+NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells say it
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("--bundle", metavar="FILE", type=Path, help="where to write the diagnosis of a memory failure (default: a new file in this folder)")
+    parser.add_argument("--no-bundle", action="store_true", help="write no file")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the launch, e.g. -- torchrun --nproc-per-node 8 train.py")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Launch, hand on, explain; exit code and signal are the program's. Nothing else of the advisor is loaded before it runs."""
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    if not command:
+        raise UserError("give the launch after --, e.g. advisor run -- torchrun --nproc-per-node 8 train.py")
+    if os.name != "posix":
+        raise UserError("advisor run needs a POSIX system; on Windows run the program as it is and give its log to `advisor diagnose`")
+    from advisor.launching import passing
+    from advisor.launching.killed import out_of_memory_kills
+
+    kills = out_of_memory_kills()
+    sys.stdout.flush()
+    try:
+        ended = passing.launch(command)
+    except FileNotFoundError:
+        print(f"advisor: {command[0]}: there is no such command", file=sys.stderr)
+        return NOT_FOUND
+    except OSError as error:
+        print(f"advisor: {command[0]} can not be started: {error.strerror or error}", file=sys.stderr)
+        return NOT_EXECUTABLE
+    if ended.code:
+        after = out_of_memory_kills()
+        _explain(command, ended, after - kills if kills is not None and after is not None else None, args)
+    if ended.signal is not None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        passing.end_like(ended.signal)
+    return ended.code
+
+
+def _explain(command: list[str], ended: Ended, kills: int | None, args: argparse.Namespace) -> None:
+    """Say why, on standard error. Whatever goes wrong here leaves the program's exit code as it is."""
+    from advisor.launching.killed import may_be_memory
+
+    if not may_be_memory(ended, kills):
+        return
+    try:
+        from advisor.launching import afterwards
+
+        said = afterwards.explain(command, ended, kills, args.bundle, write=not args.no_bundle)
+        if said is not None:
+            print(f"\n{said}", file=sys.stderr, end="", flush=True)
+    except Exception as error:
+        print(f"advisor: this failure could not be explained ({type(error).__name__}: {error}); give the log to `advisor diagnose`", file=sys.stderr)

@@ -1,0 +1,163 @@
+"""`advisor run`: what passes through is unchanged, how it ended is kept, and a memory failure is explained under it."""
+
+import hashlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ADVISOR = [sys.executable, "-m", "advisor.cli", "run"]
+OOM = (
+    "Traceback (most recent call last):\n"
+    '  File "/home/someone/train.py", line 9, in <module>\n    loss.backward()\n'
+    '  File "/x/site-packages/torch/_tensor.py", line 581, in backward\n    torch.autograd.backward(\n'
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 3.91 GiB. GPU 0 has a total capacity of 79.15 GiB of which 1.20 GiB is free. "
+    "Including non-PyTorch memory, this process has 77.94 GiB memory in use. Of the allocated memory 75.10 GiB is allocated by PyTorch, and "
+    "2.05 GiB is reserved by PyTorch but unallocated.\n"
+)
+
+
+def run(*command: str, options: tuple[str, ...] = ("--no-bundle",), **kwargs: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([*ADVISOR, *options, "--", *command], capture_output=True, timeout=60, **kwargs)  # type: ignore[call-overload,no-any-return]
+
+
+def python(code: str) -> tuple[str, str, str]:
+    return sys.executable, "-c", code
+
+
+@pytest.mark.parametrize("code", [0, 1, 2, 3, 42, 126, 127, 128, 137, 200, 255])
+def test_exit_codes(code: int) -> None:
+    assert run("sh", "-c", f"exit {code}").returncode == code
+
+
+def test_a_hundred_megabytes_pass_unchanged_and_apart() -> None:
+    code = (
+        "import os\nblock = bytes(range(256)) * 4096\n"
+        "for i in range(100):\n    view = memoryview(block)\n    while view: view = view[os.write(1, view):]\n"
+        "os.write(2, b'\\xff\\x00 only this \\r\\n')"
+    )
+    done = run(*python(code))
+    expected = hashlib.sha256()
+    for _ in range(100):
+        expected.update(bytes(range(256)) * 4096)
+    assert done.returncode == 0
+    assert len(done.stdout) == 100 * 1024 * 1024
+    assert hashlib.sha256(done.stdout).digest() == expected.digest()
+    assert done.stderr == b"\xff\x00 only this \r\n"
+
+
+def test_order_is_kept_where_both_go_to_one_place() -> None:
+    code = "import os\nfor i in range(300): os.write(1 + i % 2, b'%d ' % i)"
+    done = subprocess.run([*ADVISOR, "--", *python(code)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+    assert done.stdout == b"".join(b"%d " % i for i in range(300))
+
+
+def test_standard_input_is_the_programs() -> None:
+    assert run("cat", input=b"through\x00").stdout == b"through\x00"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGINT])
+def test_it_ends_by_the_signal_that_ended_the_program(number: int) -> None:
+    assert run("sh", "-c", f"kill -{int(number)} $$").returncode == -number
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP])
+def test_signals_sent_to_us_arrive_once(number: int) -> None:
+    code = (
+        "import signal, sys, time\ngot = []\n"
+        f"signal.signal({int(number)}, lambda n, f: got.append(n))\nprint('ready', flush=True)\n"
+        "end = time.monotonic() + 20\nwhile not got and time.monotonic() < end: time.sleep(0.01)\ntime.sleep(0.2)\nprint(len(got)); sys.exit(7)"
+    )
+    child = subprocess.Popen([*ADVISOR, "--", *python(code)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
+    child.send_signal(number)
+    assert child.stdout.read() == b"1\n"
+    assert child.wait(20) == 7
+    child.stdout.close()
+
+
+def test_the_reader_may_leave() -> None:
+    done = subprocess.run(f"{' '.join(ADVISOR)} -- yes | head -c 10 | wc -c", shell=True, capture_output=True, timeout=30)
+    assert done.stdout.strip() == b"10"
+
+
+def test_a_terminal_stays_a_terminal_and_ctrl_c_arrives_once() -> None:
+    code = (
+        "import sys, time\nprint(sys.stdin.isatty(), sys.stdout.isatty(), sys.stderr.isatty(), flush=True)\n"
+        "n = 0\nend = time.monotonic() + 15\n"
+        "while time.monotonic() < end:\n"
+        "    try:\n        time.sleep(0.3)\n        if n: break\n"
+        "    except KeyboardInterrupt: n += 1\nprint('interrupts', n); sys.exit(9)"
+    )
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [*ADVISOR, "--", *python(code)])
+    seen, sent = b"", False
+    while True:
+        try:
+            chunk = os.read(terminal, 4096)
+        except OSError:
+            break
+        seen += chunk
+        if not chunk:
+            break
+        if b"True True True" in seen and not sent:
+            time.sleep(0.2)
+            os.write(terminal, b"\x03")
+            sent = True
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    assert b"interrupts 1\r\n" in seen
+    assert b"\r\r\n" not in seen
+
+
+def test_no_such_command() -> None:
+    done = run("no-such-command-here")
+    assert done.returncode == 127
+    assert b"there is no such command" in done.stderr
+
+
+def test_what_is_left_running_does_not_hold_us() -> None:
+    began = time.monotonic()
+    assert run("sh", "-c", "sleep 30 & echo done").stdout == b"done\n"
+    assert time.monotonic() - began < 15
+
+
+def test_a_memory_failure_is_explained_and_the_bundle_opens(tmp_path: Path) -> None:
+    (tmp_path / "cfg.yaml").write_text(
+        "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 8192\nmicro_batch_size: 4\nadapter: lora\nlora_r: 16\noptimizer: adamw_torch\n"
+    )
+    (tmp_path / "error.txt").write_text(OOM)
+    done = run("sh", "-c", "echo training; cat error.txt >&2; exit 1", "--", "cfg.yaml", options=("--bundle", "b.json"), cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == b"training\n"
+    assert done.stderr.startswith(OOM.encode())
+    said = done.stderr[len(OOM) :].decode()
+    assert "advisor: " in said and "Why: " in said and "advisor diagnose b.json" in said
+    bundle = json.loads((tmp_path / "b.json").read_text())
+    assert bundle["job"]["batch"]["seq_len"] == 8192
+    assert bundle["ended"] == {"code": 1, "signal": None}
+    assert "/home/someone" not in (tmp_path / "b.json").read_text()
+    again = subprocess.run([sys.executable, "-m", "advisor.cli", "diagnose", "b.json", "--json"], cwd=tmp_path, capture_output=True, timeout=60)
+    opened = json.loads(again.stdout)
+    assert opened["job"]["batch"]["seq_len"] == 8192
+    assert [f["cause"] for f in opened["findings"]][:1] == [f["cause"] for f in bundle["findings"]][:1]
+
+
+def test_a_killed_program_is_explained() -> None:
+    done = run("sh", "-c", "echo working; kill -9 $$")
+    assert done.returncode == -9
+    assert b"advisor: " in done.stderr
+
+
+def test_other_failures_stay_uncommented() -> None:
+    done = run(*python("raise ValueError('a shape is wrong')"))
+    assert done.returncode == 1
+    assert b"advisor" not in done.stderr
