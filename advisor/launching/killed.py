@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from advisor.launching.passing import Ended
 
-PLACES = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+ROOT = Path("/sys/fs/cgroup")
 
 
 def out_of_memory_kills() -> int | None:
-    """``oom_kill`` of this control group (v2 ``memory.events``, v1 ``memory.oom_control``); ``None`` where it can not be read."""
-    for place in PLACES:
+    """``oom_kill`` of this control group: kills by any out-of-memory killer (v2 ``memory.events``, v1 ``memory.oom_control``).
+
+    ``None`` where it can not be read (no control group of its own, another system).
+    """
+    for place in _places():
         try:
-            text = Path(place).read_text(encoding="ascii", errors="replace")
+            text = place.read_text(encoding="ascii", errors="replace")
         except OSError:
             continue
         for entry in text.splitlines():
@@ -25,16 +28,36 @@ def out_of_memory_kills() -> int | None:
     return None
 
 
+def _places() -> list[Path]:
+    groups = {}
+    try:
+        for line in Path("/proc/self/cgroup").read_text(encoding="ascii", errors="replace").splitlines():
+            _, controllers, path = line.split(":", 2)
+            groups[controllers] = path.strip("/")
+    except (OSError, ValueError):
+        return []
+    v1 = next((path for controllers, path in groups.items() if "memory" in controllers.split(",")), "")
+    return [
+        ROOT / groups.get("", "") / "memory.events",
+        ROOT / "memory.events",
+        ROOT / "memory" / v1 / "memory.oom_control",
+        ROOT / "memory/memory.oom_control",
+    ]
+
+
 def told(pid: int, name: str, signal_number: int | None, kills: int | None) -> str | None:
     """What was seen of a killed program, in the kernel's and the launcher's own words, which the readers know."""
     if kills:
         return f"Memory cgroup out of memory: Killed process {pid} ({name[:40]})\n"
-    return f"Signal 9 (SIGKILL) received by PID {pid}\n" if signal_number == 9 else None
+    return f"Signal 9 (SIGKILL) received by PID {pid}\n" if signal_number == 9 and kills is None else None
 
 
 def may_be_memory(ended: Ended, kills: int | None) -> bool:
-    """Whether a failed program may have died for want of memory: a marker in its output, or a kill that nobody announced."""
+    """Whether a failed program may have died for want of memory: a marker in its output, a kill by the kernel, or one that nobody can explain.
+
+    ``kills`` 0 (the counter was read and did not move) says that no kill was for memory: someone or something else sent the signal.
+    """
     if ended.code == 0:
         return False
     marked = any(kept.failed_at is not None for kept in ended.streams.values())
-    return marked or bool(kills) or ended.signal == 9 or ended.code == 137
+    return marked or bool(kills) or (kills is None and (ended.signal == 9 or ended.code == 137))

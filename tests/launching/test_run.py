@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from advisor.launching import afterwards, killed
+from advisor.launching.kept import Kept
+from advisor.launching.passing import Ended
+
 ADVISOR = [sys.executable, "-m", "advisor.cli", "run"]
 OOM = (
     "Traceback (most recent call last):\n"
@@ -151,10 +155,13 @@ def test_a_memory_failure_is_explained_and_the_bundle_opens(tmp_path: Path) -> N
     assert [f["cause"] for f in opened["findings"]][:1] == [f["cause"] for f in bundle["findings"]][:1]
 
 
-def test_a_killed_program_is_explained() -> None:
-    done = run("sh", "-c", "echo working; kill -9 $$")
-    assert done.returncode == -9
-    assert b"advisor: " in done.stderr
+@pytest.mark.parametrize(("kills", "explained"), [(None, True), (1, True), (0, False)])
+def test_a_kill_is_explained_unless_the_kernel_says_it_was_not_for_memory(kills: int | None, explained: bool) -> None:
+    ended = Ended(4711, signal.SIGKILL, {"output": Kept()})
+    assert killed.may_be_memory(ended, kills) is explained
+    if explained:
+        said = afterwards.explain(["python", "train.py"], ended, kills, None, write=False)
+        assert said is not None and "host" in said.lower()
 
 
 def test_other_failures_stay_uncommented() -> None:
