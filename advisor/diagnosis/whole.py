@@ -16,6 +16,7 @@ from advisor.diagnosis.remedying import with_cures
 from advisor.evidence import Evidence
 from advisor.job import Job
 from advisor.report import Finding, Plan, Report
+from advisor.resolving.contradictions import contradictions
 from advisor.rules import engine, fingerprint, remainder
 from advisor.rules.estimating import ledger_of
 from advisor.run import Run, resolve
@@ -68,7 +69,7 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Re
         read=tuple(f for f in run.facts.values() if f.kind in ("read", "stated")),
         conflicts=evidence.conflicts,
         not_understood=evidence.not_understood,
-        notes=(*notes, *_remainder(run, evidence)),
+        notes=(*notes, *contradictions(run), *_remainder(run, evidence)),
         sources=evidence.sources,
         capacity_bytes=usable[0] if usable is not None else (failure.capacity_bytes if failure is not None else None),
         capacity_why=usable[1] if usable is not None else ("the capacity that the error prints" if failure is not None and failure.capacity_bytes else None),
