@@ -20,6 +20,8 @@ def _applies(_run: Run, evidence: Evidence) -> str | None:
 
 def _later(run: Run, evidence: Evidence) -> str | None:
     """Steps went through before it failed, and nothing grew."""
+    if evidence.failure is None:
+        return None
     step = growth.last_step(evidence)
     if step is None or step < LATER or growth.growing(evidence) or not in_phase(evidence, "forward", "loss", "backward", None):
         return None

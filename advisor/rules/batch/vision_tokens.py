@@ -44,6 +44,15 @@ RULE = Rule(
         Mark("vision-tokens-unbounded", 1.2, "unbounded", "Qwen2-VL processors: max_pixels decides the tokens of an image", when=_unbounded),
         Mark("vision-tokens-many", 2.0, "mostly images", "tokens of an image = pixels / (patch x merge)²", when=_many),
         Mark(
+            "vision-tokens-blocks",
+            4.0,
+            "a block of the vision tower is running: its scores and activations grow with the image's patches",
+            "transformers modeling_qwen2_vl / modeling_qwen2_5_vl vision blocks: blk(hidden_states, cu_seqlens=...), attention_mask + matmul(q, k.transpose(1, 2))",
+            pattern=r"modeling_\w*vl\w*\.py:forward: .*(\bblk\(|matmul\(q, k\.transpose\(1, 2\)\))|cu_seqlens\s*=\s*cu_seqlens",
+            when=lambda _, e: None if in_phase(e, "load", "resume", "save") else "",
+            on="frame",
+        ),
+        Mark(
             "vision-tokens-frame",
             3.5,
             "the vision tower is running",

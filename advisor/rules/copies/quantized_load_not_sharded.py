@@ -7,7 +7,7 @@ from advisor.evidence import Evidence
 from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import QUANTISED, sharded, weight_bytes
+from advisor.rules.situation import QUANTISED, loads_weights, sharded, weight_bytes
 from advisor.run import Run
 from advisor.units import show
 
@@ -36,6 +36,16 @@ def _whole(run: Run, evidence: Evidence) -> str | None:
     return f"{show(held)} allocated; the whole 4-bit base is {show(whole)}, a share of it {show(whole / ranks)}" if held > 0.6 * whole else None
 
 
+def _while_loading(run: Run, evidence: Evidence) -> str | None:
+    """It fails before anything is divided, where a share of the base would fit and the whole one does not."""
+    if _undividable(run, evidence) is None or not loads_weights(evidence):
+        return None
+    whole, capacity, ranks = weight_bytes(run, NF4_WIDTH, evidence), counters.of(evidence).capacity, max(1, run.job.parallel.shard or 1)
+    if whole is None or capacity is None or run.job.method.base not in ("nf4", "fp4"):
+        return None
+    return f"it fails while loading: the whole 4-bit base is {show(whole)} on a card of {show(capacity)}" if whole > 0.9 * capacity > whole / ranks else None
+
+
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
     whole, ranks = weight_bytes(run, NF4_WIDTH), max(1, run.job.parallel.shard or 1)
     if whole is None or ranks < 2 or not sharded(run) or run.job.method.base not in QUANTISED:
@@ -59,6 +69,13 @@ RULE = Rule(
             when=_undividable,
         ),
         Mark("quantized-load-whole", 1.5, "whole base", "4 bits a weight and its scales, undivided", when=_whole),
+        Mark(
+            "quantized-load-loading",
+            2.0,
+            "fails while loading",
+            "bitsandbytes quantises on the device, before a strategy divides anything",
+            when=_while_loading,
+        ),
     ),
     fault=_fault,
     remedies=("load-sharded", "fsdp", "correct-launch"),

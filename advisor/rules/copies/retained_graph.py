@@ -39,6 +39,13 @@ RULE = Rule(
             pattern=ACCUMULATED,
         ),
         Mark(
+            "retained-graph-meter",
+            2.5,
+            "a running average is fed losses with their graphs",
+            "an AverageMeter adds what it is given: a loss that requires grad keeps its graph (PyTorch FAQ)",
+            pattern=r"\b\w*(losses|meter|avg|running|stats)\w*\.(update|add|append)\(\s*\[?\s*(?![^\n]*\b(item|detach|cpu|numpy|float)\b)\w*loss",
+        ),
+        Mark(
             "retained-graph-flag",
             2.5,
             "the graph is kept on purpose",
@@ -63,6 +70,14 @@ RULE = Rule(
                 "GiB\nstep 400 memory_allocated 16.60 GiB\n"
             ),
         ),
+        Example(
+            "meters that are fed losses",
+            text="self.losses.update([coarse_loss * 1000, refine_loss * 1000])\n" + oom("128.00 MiB", allocated=9.9, capacity=10.73),
+        ),
     ),
-    quiet=(Example("no growth", text="loss.backward()\ntotal_loss += loss.item()\n" + oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),
+    quiet=(
+        Example(
+            "no growth", text="loss.backward()\ntotal_loss += loss.item()\nmeter.update(loss.item())\n" + oom("512.00 MiB", allocated=76.5, unallocated=1.2)
+        ),
+    ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.evidence import Evidence
 from advisor.rules.growth import growing
 from advisor.rules.rule import Example, Mark, Rule
-from advisor.rules.samples import oom
+from advisor.rules.samples import oom, trace
 from advisor.rules.situation import in_phase
 from advisor.run import Run
 
@@ -63,6 +63,29 @@ RULE = Rule(
             when=lambda _, e: "" if in_phase(e, "load", None) else None,
         ),
         Mark(
+            "retained-objects-trials",
+            4.0,
+            "an earlier trial of a search ran in this process",
+            "optuna logs 'Trial N failed' counting from 0; transformers run_hp_search_optuna builds a model a trial (freed since PR 35440)",
+            pattern=r"Trial [1-9]\d{0,5} (failed|finished)",
+            on="line",
+        ),
+        Mark(
+            "retained-objects-search",
+            1.5,
+            "trials of a search train one after another in one process",
+            "transformers integrations run_hp_search_*; optuna _optimize._run_trial; ray tune function trainables",
+            pattern=r"run_hp_search|hyperparameter_search|optuna/\S*:_run_trial|:_objective\b",
+        ),
+        Mark(
+            "retained-objects-trained",
+            3.0,
+            "a training ended in this process before the model was loaded again",
+            "transformers Trainer.train returns TrainOutput and logs train_runtime at its end; the trainer and its model stay bound",
+            pattern=r"TrainOutput\(|['\"]train_runtime['\"]",
+            when=lambda _, e: "" if in_phase(e, "load", "merge") else None,
+        ),
+        Mark(
             "retained-objects-checkpoint",
             1.5,
             "the loaded checkpoint stays bound to a name",
@@ -78,6 +101,12 @@ RULE = Rule(
                 "del trainer, model\niter 0 memory_allocated 2.10 GiB\niter 1 memory_allocated 4.20 GiB\niter 2 memory_allocated 6.30 GiB\niter 3 "
                 "memory_allocated 8.40 GiB\n"
             ),
+        ),
+        Example(
+            "the ninth trial of a search",
+            text="[W 2021-02-01 15:24:42,103] Trial 8 failed because of the following error: RuntimeError('CUDA out of memory.')\n"
+            + trace("optuna/_optimize.py|_run_trial|value_or_values = func(trial)", "torch/nn/modules/module.py|to|return self._apply(convert)")
+            + oom("16.00 MiB", allocated=13.66, capacity=14.76),
         ),
     ),
     quiet=(Example("the first step", text=oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),

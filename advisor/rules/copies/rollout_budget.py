@@ -72,8 +72,16 @@ RULE = Rule(
             "vLLM worker.determine_available_memory, profile_run, initialize_kv_cache; SGLang init_memory_pool",
             pattern=(
                 r"_initialize_kv_caches|determine_(available_memory|num_available_blocks)|raise_if_cache_size_invalid|profile_run|init_memory_pool|"
-                r"initialize_kv_cache|_dummy_sampler_run|capture_model"
+                r"initialize_kv_cache|_dummy_sampler_run|capture_model|_allocate_kv_cache|_init_cache_engine|cache_engine\.py:__init__"
             ),
+            on="frame",
+        ),
+        Mark(
+            "rollout-budget-wake",
+            2.0,
+            "the engine can not take its memory back when it wakes",
+            "vLLM device_allocator/cumem.py wake_up maps what sleep gave back: what the trainer still holds is missing",
+            pattern=r"cumem\.py:wake_up|create_and_map",
             on="frame",
         ),
     ),

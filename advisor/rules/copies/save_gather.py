@@ -43,10 +43,18 @@ RULE = Rule(
             "DeepSpeed engine._zero3_consolidated_16bit_state_dict; torch FSDP _full_state_dict, summon_full_params; DTensor.full_tensor",
             pattern=(
                 r"_zero3_consolidated|lightning_module_state_dict|_unshard_fsdp_state_params|consolidate_state_dict|get_parameter_state|consolidated_(16bit|fp16)|_full_state_dict|summon_full_params|full_tensor|FULL_STATE_DICT|"
-                r"full_optim_state_dict|_gather_(full|orig)\w*state"
+                r"full_optim_state_dict|_gather_(full|orig)\w*state|_full_(pre|post)_state_dict_hook|_common_unshard_pre_state_dict_hook"
             ),
             on="frame",
             when=lambda _, e: None if in_phase(e, "sync", "rollout", "load") else "",
+        ),
+        Mark(
+            "save-gather-clone",
+            3.5,
+            "FSDP could not copy a gathered weight while the state dict was taken",
+            "torch FSDP _state_dict_utils / fully_sharded_data_parallel state_dict hook: 'Failed to clone() tensor with name'",
+            pattern=r"Failed to clone\(\) tensor with name",
+            on="line",
         ),
         Mark(
             "save-gather-call",
@@ -76,6 +84,15 @@ RULE = Rule(
                 "deepspeed/runtime/zero/partition_parameters.py|_allgather_params|flat_tensor = torch.empty(tensor_size)",
             )
             + oom("228.00 MiB", allocated=38.3, capacity=39.59),
+        ),
+        Example(
+            "FSDP's full state dict",
+            job=job("huggyllama/llama-7b", parallel="{strategy: fsdp1, shard: 8}"),
+            text=trace(
+                "torch/nn/modules/module.py|state_dict|hook(self, prefix, keep_vars)",
+                "torch/distributed/fsdp/_state_dict_utils.py|_full_pre_state_dict_hook|_common_unshard_pre_state_dict_hook(",
+            )
+            + oom("502.00 MiB", allocated=36.8, capacity=39.59),
         ),
     ),
     quiet=(Example("in the step", text=trace("torch/optim/adamw.py|_multi_tensor_adamw") + oom("512.00 MiB", allocated=76.5)),),

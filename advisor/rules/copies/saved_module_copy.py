@@ -53,6 +53,15 @@ RULE = Rule(
             on="frame",
         ),
         Mark(
+            "saved-module-copy-targeted",
+            3.0,
+            "embedding and head are trained whole beside the adapters",
+            "unsloth models/llama.py get_peft_model moves embed_tokens and lm_head from target_modules to modules_to_save: "
+            "'Training embed_tokens in mixed precision'",
+            pattern=r"Training (embed_tokens|lm_head) in (mixed|full|bfloat16|float32)|Offloading (input|output)_embeddings to disk|Casting (embed_tokens|lm_head) to float32",
+            on="line",
+        ),
+        Mark(
             "saved-module-copy-resized",
             0.7,
             "the vocabulary was resized",

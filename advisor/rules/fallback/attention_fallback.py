@@ -8,6 +8,7 @@ from advisor.rules import fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
+from advisor.rules.situation import in_phase
 from advisor.run import Run
 
 FUSED = frozenset({"sdpa", "flash-2", "flash-3", "flex", "xformers", "te-fused"})
@@ -41,8 +42,10 @@ def _head_dim(run: Run, _evidence: Evidence) -> str | None:
     return f"head_dim {widest} is larger than 256: no fused kernel takes it in training" if widest > 256 else None
 
 
-def _softcap(run: Run, _evidence: Evidence) -> str | None:
+def _softcap(run: Run, evidence: Evidence) -> str | None:
     shape = run.architecture
+    if in_phase(evidence, "load", "save", "resume", "merge", "step"):
+        return None
     return SOFTCAP_KNOWN if shape is not None and shape.softcap_attention and run.job.activations.attention in ("sdpa", "eager", None) else None
 
 
@@ -52,8 +55,10 @@ def _eager(run: Run, _evidence: Evidence) -> str | None:
     return f"eager attention is set ({fact.where or fact.kind})" if chosen and fact is not None else None
 
 
-def _old_card(run: Run, _evidence: Evidence) -> str | None:
+def _old_card(run: Run, evidence: Evidence) -> str | None:
     card = run.card
+    if in_phase(evidence, "load", "save", "resume", "merge", "step"):  # no scores are made then
+        return None
     if card is None or card.sm is None or card.sm >= 80 or run.job.precision.compute != "bf16" or guessed(run, "precision.compute"):
         return None
     return f"a {card.name} (compute capability {card.capability}) has no fused bf16 attention kernel"

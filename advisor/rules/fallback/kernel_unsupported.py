@@ -6,11 +6,14 @@ from advisor.evidence import Evidence
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.shares import guessed
+from advisor.rules.situation import in_phase
 from advisor.run import Run
 
 
-def _bf16(run: Run, _evidence: Evidence) -> str | None:
+def _bf16(run: Run, evidence: Evidence) -> str | None:
     card = run.card
+    if in_phase(evidence, "load", "save", "resume", "merge", "step"):  # nothing is computed in that dtype then
+        return None
     if card is None or card.sm is None or card.sm >= 80 or run.job.precision.compute != "bf16" or guessed(run, "precision.compute"):
         return None
     return f"a {card.name} (compute capability {card.capability}) has no bf16 arithmetic: it is emulated through fp32"

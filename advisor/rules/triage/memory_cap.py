@@ -56,6 +56,13 @@ RULE = Rule(
         ),
         Mark("memory-cap-slice", 3.5, "smaller than the card", "cudaMemGetInfo's total is that of the MIG instance", when=_slice),
         Mark("memory-cap-mig", 2.0, "MIG", "nvidia-smi's MIG table", when=_mig),
+        Mark(
+            "memory-cap-mig-name",
+            2.5,
+            "the visible device is a MIG instance",
+            "nvidia-smi -L prints 'MIG 1g.10gb Device 0: (UUID: MIG-...)'; CUDA_VISIBLE_DEVICES takes that UUID",
+            pattern=r"\bMIG \d{1,2}g\.\d{1,3}gb\b|CUDA_VISIBLE_DEVICES\W{1,3}MIG-",
+        ),
         Mark("memory-cap-free", 2.5, "enough is free", "cudaMalloc fails below the device's limit only under a cap", when=_free_left),
         Mark(
             "memory-cap-call",
@@ -73,6 +80,11 @@ RULE = Rule(
                 "RuntimeError: CUDA out of memory. Tried to allocate 512.00 MiB (GPU 0; 39.59 GiB total capacity; 19.50 GiB already allocated; "
                 "19.20 GiB free; 19.79 GiB allowed; 19.60 GiB reserved in total by PyTorch)\n"
             ),
+        ),
+        Example(
+            "a MIG slice of an A100",
+            job="version: 1\nmodel: {name: Qwen/Qwen2.5-1.5B}\nhardware: {gpu: a100-80gb}\n",
+            text="  MIG 1g.10gb     Device  0: (UUID: MIG-2e4a1c)\n" + oom("264.00 MiB", allocated=8.8, capacity=9.5, free=0.1),
         ),
     ),
     quiet=(Example("no limit", text=oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),
