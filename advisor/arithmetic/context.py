@@ -236,4 +236,4 @@ def _present(run: Run, job: Job) -> frozenset[str]:
         phases.add("merge")
     for deviation in run.deviations:  # a fault at a save is one, whether or not the job says how it saves
         phases.update(deviation.phases)
-    return at.of_phases(phases)
+    return at.of_phases(phases) | (frozenset({at.SCORE}) if job.rollout is not None else frozenset())

@@ -14,6 +14,7 @@ from advisor.arithmetic import (
     evaluation,
     gradients,
     load,
+    log_probs,
     logits,
     models,
     optimizer,
@@ -36,7 +37,7 @@ from advisor.run import Run, resolve
 
 PARTS: tuple[Callable[[Context], Iterable[Holding]], ...] = (
     weights.holdings, gradients.holdings, optimizer.holdings, communication.holdings, activations.holdings, logits.holdings, dequantised.holdings,
-    decode_cache.holdings, workspace.holdings, load.holdings, evaluation.holdings, saving.holdings, models.holdings,
+    decode_cache.holdings, workspace.holdings, load.holdings, evaluation.holdings, saving.holdings, models.holdings, log_probs.holdings,
 )  # fmt: skip
 AFTER: tuple[Callable[[Context, Sequence[Holding]], Iterable[Holding]], ...] = (waiting, rollout.holdings, deviating.holdings, outside)  # need what is held
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from advisor.arithmetic import moments as at
-from advisor.arithmetic.context import Context
+from advisor.arithmetic.context import ROLLOUT_OBJECTIVES, Context
 from advisor.arithmetic.fused_linear import chunked, fused_linear
-from advisor.arithmetic.losses import OWN_LOSS, Loss, materialised
+from advisor.arithmetic.losses import LOSS_FUNCTION_SINCE, OWN_LOSS, Loss, materialised
 from advisor.arithmetic.parameters import ADAPTED
 from advisor.ledger import Holding
 
@@ -55,6 +55,8 @@ def width(ctx: Context) -> int:
 def of(ctx: Context, form: str) -> Loss:
     """The cost of a loss on whole logits for this run's code and version."""
     logits = width(ctx)
+    if ctx.framework == "verl" and ctx.job.objective in ROLLOUT_OBJECTIVES and ctx.attention in ("flash-2", "flash-3") and not ctx.is_megatron:
+        return verl(4 if not ctx.at_least("transformers", *LOSS_FUNCTION_SINCE) else logits)
     if form == "vocab-parallel" or (ctx.is_megatron and form in ("fused", "full", "full-fp32")):
         return megatron(logits, form)
     if ctx.source == "torchtitan" and compiled_loss(ctx):
@@ -65,6 +67,13 @@ def of(ctx: Context, form: str) -> Loss:
             logits + 4 + 4, 12.0, float(logits), "logits + fp32 + log-softmax; backward: log-softmax + two fp32 gradients", "torchtitan components/loss.py"
         )
     return materialised(form, logits, ctx.version("transformers"), ctx.arch.model_type in OWN_LOSS, ctx.autocast)
+
+
+def verl(logits: int) -> Loss:
+    """verl's actor: flash-attn's cross entropy keeps the logits as they are and writes the gradient over them; fp32 only inside the kernel."""
+    why = "logits, divided by the temperature in place; backward: the gradient over them, and its cast for the head where they are fp32"
+    source = "verl workers/actor/dp_actor.py _forward_micro_batch, utils/torch_functional.py logprobs_from_logits_flash_attn(inplace_backward=True)"
+    return Loss(logits, logits if logits == 2 else logits + 2, float(logits), why, source)
 
 
 def compiled_loss(ctx: Context) -> bool:

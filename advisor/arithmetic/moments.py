@@ -13,6 +13,7 @@ from advisor.ledger import Moment
 LOAD_MATERIALISE = "load.materialise"
 LOAD_READY = "load.ready"
 GENERATE = "rollout.generate"
+SCORE = "rollout.log-probs"
 HANDOVER = "sync.handover"
 FORWARD = "forward.blocks"
 LOSS_FORWARD = "loss.forward"
@@ -28,7 +29,7 @@ RESUME = "resume.load"
 MERGE = "merge.widen"
 
 _ALL = (
-    LOAD_MATERIALISE, LOAD_READY, GENERATE, HANDOVER, FORWARD, LOSS_FORWARD, LOSS_BACKWARD, BACKWARD_LAST, BACKWARD_FIRST,
+    LOAD_MATERIALISE, LOAD_READY, GENERATE, SCORE, HANDOVER, FORWARD, LOSS_FORWARD, LOSS_BACKWARD, BACKWARD_LAST, BACKWARD_FIRST,
     BACKWARD_ROOT, STEP, EVAL_FORWARD, EVAL_GATHER, SAVE, RESUME, MERGE,
 )  # fmt: skip
 MOMENTS = {name: Moment(name, name.partition(".")[0]) for name in _ALL}

@@ -25,7 +25,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     host = ctx.optimizer_away
     alive = ctx.moments - {at.LOAD_MATERIALISE, at.LOAD_READY}
     if "optimizer" in ctx.parked:
-        alive -= {at.GENERATE, at.HANDOVER}
+        alive -= {at.GENERATE, at.SCORE, at.HANDOVER}
     paged, ordinary = _sizes(ctx, ranks, share)
     values = {"elements": ctx.counts.learned, "bytes_each": ctx.state, "ranks": ranks, "optimizer": ctx.optimizer}
     layout = "sharded" if ranks > 1 else "dense"

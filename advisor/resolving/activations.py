@@ -24,6 +24,7 @@ def settle(draft: Draft) -> None:
     draft.default("activations.sequence_packing", "padded", "every framework", "not asked for")
     draft.table("framework.use_cache")
     draft.default("framework.use_cache", False, "transformers: off in training")
+    draft.table("framework.keeps_outputs")
     draft.default("framework.keeps_outputs", False, "every framework", "nothing was seen that holds the outputs")
     draft.default("framework.cuda_graphs", False, "every framework", "not asked for")
     _phases(draft)
