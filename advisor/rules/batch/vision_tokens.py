@@ -47,7 +47,10 @@ RULE = Rule(
             "vision-tokens-blocks",
             4.0,
             "a block of the vision tower is running: its scores and activations grow with the image's patches",
-            "transformers modeling_qwen2_vl / modeling_qwen2_5_vl vision blocks: blk(hidden_states, cu_seqlens=...), attention_mask + matmul(q, k.transpose(1, 2))",
+            (
+                "transformers modeling_qwen2_vl / modeling_qwen2_5_vl vision blocks: blk(hidden_states, cu_seqlens=...), attention_mask + "
+                "matmul(q, k.transpose(1, 2))"
+            ),
             pattern=r"modeling_\w*vl\w*\.py:forward: .*(\bblk\(|matmul\(q, k\.transpose\(1, 2\)\))|cu_seqlens\s*=\s*cu_seqlens",
             when=lambda _, e: None if in_phase(e, "load", "resume", "save") else "",
             on="frame",
@@ -73,6 +76,15 @@ RULE = Rule(
                 "transformers/models/qwen2_5_vl/modeling_qwen2_5_vl.py|forward|hidden_states = self.patch_embed(hidden_states)",
             )
             + oom("5.20 GiB", allocated=74.0, free=3.0),
+        ),
+        Example(
+            "a block of the tower without a fused kernel",
+            job=job("Qwen/Qwen2-VL-2B-Instruct", batch="{micro_batch: 1, seq_len: 2048}", activations="{checkpointing: full}"),
+            text=trace(
+                "transformers/models/qwen2_vl/modeling_qwen2_vl.py|forward|hidden_states = blk(",
+                "transformers/models/qwen2_vl/modeling_qwen2_vl.py|forward|attn_weights = attention_mask + torch.matmul(q, k.transpose(1, 2))",
+            )
+            + oom("15.31 GiB", allocated=10.7, capacity=23.64, free=12.2),
         ),
     ),
     quiet=(Example("a text model", job=job(), text=oom("512.00 MiB", allocated=76.5)),),

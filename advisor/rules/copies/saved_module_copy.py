@@ -58,7 +58,10 @@ RULE = Rule(
             "embedding and head are trained whole beside the adapters",
             "unsloth models/llama.py get_peft_model moves embed_tokens and lm_head from target_modules to modules_to_save: "
             "'Training embed_tokens in mixed precision'",
-            pattern=r"Training (embed_tokens|lm_head) in (mixed|full|bfloat16|float32)|Offloading (input|output)_embeddings to disk|Casting (embed_tokens|lm_head) to float32",
+            pattern=(
+                r"Training (embed_tokens|lm_head) in (mixed|full|bfloat16|float32)|Offloading (input|output)_embeddings to disk|"
+                r"Casting (embed_tokens|lm_head) to float32"
+            ),
             on="line",
         ),
         Mark(
@@ -77,6 +80,12 @@ RULE = Rule(
                 "Qwen/Qwen2.5-7B", method="{kind: lora, base: nf4, rank: 16, modules_to_save: [embed_tokens, lm_head]}", batch="{micro_batch: 1, seq_len: 1024}"
             ),
             text=oom("2.03 GiB", allocated=22.1, capacity=23.64, free=0.9),
+        ),
+        Example(
+            "tables among unsloth's target modules",
+            job=job("unsloth/gemma-2-2b", method="{kind: lora, base: nf4, rank: 128}", batch="{micro_batch: 2, seq_len: 2048}"),
+            text="Unsloth: Training embed_tokens in mixed precision to save VRAM\nUnsloth: Training lm_head in mixed precision to save VRAM\n"
+            + oom("2.20 GiB", allocated=13.1, capacity=14.75, free=1.1),
         ),
     ),
     quiet=(Example("adapters alone", job=job(method="{kind: lora, rank: 16, modules_to_save: []}"), text=oom("512.00 MiB", allocated=76.5)),),
