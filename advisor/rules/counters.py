@@ -76,7 +76,7 @@ def _foreign(failure: Failure, _devices: tuple[Device, ...]) -> int | None:
     if own is None:
         if failure.reserved_bytes is None:
             return None
-        own = failure.reserved_bytes + CONTEXT_HIGH
+        own = failure.reserved_bytes + min(CONTEXT_HIGH, failure.capacity_bytes // 4)  # a small card has no room for many communicators
         # without an NVML line a context of a lightly loaded card is not counted as another tenant
     others = max(0, taken - own)
     listed = sum(p.used_bytes or 0 for p in failure.processes if not p.own and not _is_self(p.used_bytes, failure))

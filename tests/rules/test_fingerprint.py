@@ -6,7 +6,7 @@ import pytest
 
 from advisor.evidence import Evidence, Failure
 from advisor.job import read_job
-from advisor.rules import fingerprint
+from advisor.rules import fingerprint, tensors
 from advisor.run import resolve
 from advisor.units import GIB, MIB
 
@@ -24,7 +24,7 @@ def _kinds(size: int, job: dict[str, object], tolerance: int) -> set[str]:
 )
 def test_a_tensor_is_found_by_its_printed_size(elements: int, width: int, kind: str) -> None:
     """As c10 prints it: rounded up to 2 MiB, then to two decimals of a GiB."""
-    rounded = fingerprint.rounded(elements * width)
+    rounded = tensors.rounded(elements * width)
     printed = round(round(rounded / GIB, 2) * GIB)
     assert kind in _kinds(printed, LLAMA, round(0.005 * GIB))
 
@@ -35,7 +35,7 @@ def test_a_segment_matches_nothing() -> None:
 
 def test_tokens_are_solved_for_where_they_are_not_known() -> None:
     job = {"version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}, "batch": {"micro_batch": 5}}
-    printed = round(round(fingerprint.rounded(5 * 4096 * 128256 * 4) / GIB, 2) * GIB)
+    printed = round(round(tensors.rounded(5 * 4096 * 128256 * 4) / GIB, 2) * GIB)
     evidence = Evidence(failures=(Failure("gpu-memory", "error.txt:1", "", requested_bytes=printed, tolerances=(("requested", round(0.005 * GIB)),)),))
     run = resolve(read_job(job), evidence)
     found = [m for m in fingerprint.matches(run, evidence) if m.candidate.kind == "logits"]

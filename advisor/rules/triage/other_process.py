@@ -19,7 +19,8 @@ def _held(_run: Run, evidence: Evidence) -> int:
     figures = counters.of(evidence)
     if figures.foreign is None or figures.capacity is None:
         return 0
-    return figures.foreign if figures.foreign >= max(LEAST_FOREIGN, LEAST_SHARE * figures.capacity) else 0
+    least = max(min(LEAST_FOREIGN, figures.capacity // 4), LEAST_SHARE * figures.capacity)
+    return figures.foreign if figures.foreign >= least else 0
 
 
 def _remainder(run: Run, evidence: Evidence) -> str | None:
