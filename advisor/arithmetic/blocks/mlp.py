@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.architecture import Block
-from advisor.arithmetic.blocks.operations import dropout, linear, parts, tokens
+from advisor.arithmetic.blocks.operations import cast, dropout, linear, parts, tokens
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Tape, Value
 
@@ -59,12 +59,14 @@ def activate(tape: Tape, s: Setting, x: Value) -> Value:
     one = x.width * x.element
     name = s.activation
     if name in ("gelu_new", "gelu_fast"):
-        cube = tape.run("gelu pow", (x,), x.width, x.element, saves=(x,), backward=tokens(2 * one), label="gelu cube")
-        inner = tape.run("gelu inner", (x, cube), x.width, x.element, forward=tokens(one), label="gelu inner")
-        tanh = tape.run("gelu tanh", (inner,), x.width, x.element, saves_output=True, label="gelu tanh")
-        shifted = tape.run("gelu one plus", (tanh,), x.width, x.element, shares=True, label="1 + tanh")
+        base = cast(tape, x, 4, "gelu input as fp32") if s.autocast else x  # autocast runs pow in fp32, and what follows is widened by it
+        wide, one = base.element, x.width * base.element
+        cube = tape.run("gelu pow", (base,), x.width, wide, saves=(base,), backward=tokens(2 * one), label="gelu cube")
+        inner = tape.run("gelu inner", (x, cube), x.width, wide, forward=tokens(one), label="gelu inner")
+        tanh = tape.run("gelu tanh", (inner,), x.width, wide, saves_output=True, label="gelu tanh")
+        shifted = tape.run("gelu one plus", (tanh,), x.width, wide, shares=True, label="1 + tanh")
         half = tape.run("gelu half", (x,), x.width, x.element, label="x / 2")
-        return tape.run("gelu product", (half, shifted), x.width, x.element, saves=(half, shifted), label="activation output")
+        return tape.run("gelu product", (half, shifted), x.width, wide, saves=(half, shifted), label="activation output")
     if name == "relu2":
         r = tape.run("relu", (x,), x.width, x.element, saves_output=True, label="relu output")
         return tape.run("square", (r,), x.width, x.element, saves=(r,), backward=tokens(one), label="activation output")
