@@ -20,7 +20,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "save",
             r"_save_checkpoint|save_checkpoint|save_model\b|save_pretrained|save_16bit_model|save_fp16_model|_zero3_consolidated|consolidated_16bit|"
-            r"get_state_dict\b|save_state\b|"
+            r"get_state_dict\b|save_state\b|_(?:full|local|sharded)_(?:pre|post)_state_dict_hook|:\w*save_(?:ckpt|full_state|state_dict)\w*|"
             r"save_fsdp_(?:model|optimizer)|get_model_state_dict|full_optim_state_dict|checkpoint[\w/.]*:save|dcp\.save|:save_\w*checkpoint|async_save",
         ),
         (
@@ -79,7 +79,7 @@ _INNER: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "backward",
-            r"autograd/__init__\.py|_engine_run_backward|run_backward|\.backward\(|:backward\b|backward_step|_backward_|reduce_grads|"
+            r"autograd/__init__\.py|_engine_run_backward|run_backward|\.backward\(|:backward\b|(?<!forward_)backward_step|(?<!forward)_backward_|reduce_grads|"
             r"reduce_scatter_grad|utils/checkpoint\.py:(?:backward|unpack|recompute)",
         ),
         (
@@ -124,7 +124,7 @@ def _recomputing(described: Sequence[str]) -> int | None:
             for i, text in enumerate(described)
             if re.search(
                 r"_engine_run_backward|run_backward\(|autograd/__init__\.py:backward|"
-                r"backward_step\(",
+                r"(?<!forward_)backward_step\(",
                 text,
             )
         ),

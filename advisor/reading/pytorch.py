@@ -38,8 +38,9 @@ _COUNTERS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("free", rf"{_S}free[;)]|ofwhich{_S}isfree"),
         ("allocated", rf"{_S}alreadyallocated|allocatedmemory{_S}isallocatedbyPyTorch"),
         ("active", rf"{_S}currentactive"),
-        ("reserved_total", rf"{_S}(?:reservedintotalbyPyTorch|cached\))"),
-        ("reserved_unallocated", rf"{_S}isreservedbyPyTorchbutunallocated"),
+        ("reserved_total", rf"{_S}reservedintotalbyPyTorch"),
+        # 1.0 to 1.3 print what is cached beyond what is allocated: amount_cached - amount_allocated
+        ("reserved_unallocated", rf"{_S}(?:isreservedbyPyTorchbutunallocated|cached[;)])"),
         ("private_pool", rf"with{_S}allocatedinprivatepools"),
         ("allowed", rf"{_S}allowed;"),
     )
@@ -108,7 +109,9 @@ def read_failure(text: str) -> Found | None:
 def _mps(match: re.Match[str]) -> Found:
     """Apple's own accounting: what MPS holds, what else is allocated by the driver, and the limit that a ratio sets."""
     sizes = {
-        name: size for name, raw in (("allocated", match[1]), ("other", match[2]), ("allowed", match[3]), ("requested", match[4])) if (size := read_size(raw))
+        name: size
+        for name, raw in (("allocated", match[1]), ("other", match[2]), ("allowed", match[3]), ("requested", match[4] or ""))
+        if (size := read_size(raw))
     }
     other = sizes.pop("other", None)
     details: tuple[tuple[str, Any], ...] = (("pool", match[5]),) if match[5] else ()

@@ -33,12 +33,16 @@ NOTEBOOK_BYTES = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was read. ``why`` says of an empty or unreadable text what was found instead."""
+    """What was read. ``why`` says of an empty or unreadable text what was found instead.
+
+    ``snapshots``: the summaries of memory snapshots, for views of more than the evidence says (fragmentation map, places, sizes).
+    """
 
     job: Job
     evidence: Evidence
     state: Literal["read", "empty", "unreadable"] = "read"
     why: str | None = None
+    snapshots: tuple[Told, ...] = ()
 
 
 @dataclass(slots=True)
@@ -93,7 +97,7 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
         seen_keys=tuple(gathered.seen_keys),
     )
     state, why = _state(evidence, gathered)
-    return Reading(merged.job, evidence, state, why)
+    return Reading(merged.job, evidence, state, why, tuple(gathered.snapshots))
 
 
 def _read_text(text: sources.Text, gathered: _Gathered, limit: Deadline) -> None:

@@ -25,7 +25,7 @@ STRANGE = {
     b"\x8f": "EMPTY_SET", b"\x90": "ADDITEMS", b"\x91": "FROZENSET", b"\x96": "BYTEARRAY8", b"\x97": "NEXT_BUFFER", b"\x98": "READONLY_BUFFER",
     b"2": "DUP",
 }  # fmt: skip
-_COUNTED = {b"X": 4, b"T": 4, b"B": 4, b"\x8b": 4, b"\x8d": 8, b"\x8e": 8}  # opcode: bytes of its length
+_COUNTED = {b"\x8a": 1, b"X": 4, b"T": 4, b"B": 4, b"\x8b": 4, b"\x8d": 8, b"\x8e": 8}  # opcode: bytes of its length
 _LINES = b"FILSVgp"  # one argument, up to the line's end (protocol 0)
 _LINE = re.compile(rb"[^\n]{0,%d}\n" % MAX_OPCODE_LENGTH)
 

@@ -15,6 +15,7 @@ from typing import Any
 from advisor.reading.snapshot.opcodes import RefusedError
 
 MAX_SEGMENTS, MAX_BLOCKS, MAX_EVENTS, MAX_DEVICES = 1_000_000, 5_000_000, 20_000_000, 64
+TORCH_SAVE = 0x1950A86A20F9469CFC6C  # MAGIC_NUMBER of torch/serialization.py, a pickle of its own before the rest
 LARGEST = 1 << 50  # bytes; more is no size
 ROUND = 512  # bytes: kMinBlockSize, to which the allocator rounds every request (c10 CUDACachingAllocator.cpp)
 
@@ -90,6 +91,8 @@ def parts(data: Any) -> Parts:
 
 
 def _words(data: Any) -> str:
+    if data == TORCH_SAVE:
+        return "a checkpoint in the old form of torch.save"
     if isinstance(data, Mapping):
         keys = ", ".join(repr(str(key)[:40]) for key in list(data)[:5])
         return f"a dictionary with {len(data):,} keys ({keys})" if data else "an empty dictionary"

@@ -62,6 +62,7 @@ NAMED = {
     "long value": (HEAD + b"X" + struct.pack("<I", 2 << 20) + b"a" * (2 << 20) + b".", "checkpoint"),
     "cut off": (pickle.dumps({"segments": [1, 2, 3], "device_traces": []})[:-4], "cut off"),
     "buffer": (HEAD + b"\x97.", "NEXT_BUFFER"),
+    "old checkpoint": (pickle.dumps(0x1950A86A20F9469CFC6C, 2), "torch.save"),
     "another value": (pickle.dumps({"a": 1, "b": 2}), "no segments"),
     "a number": (pickle.dumps(7), "type int"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import pytest
 
 from advisor.evidence import Evidence
 from advisor.reading import read
+from advisor.reading.snapshot.__main__ import main
+from advisor.reading.snapshot.process import summary_of
 from advisor.reading.snapshot.summary import summarise
 from reading.snapshot.building import ADAM, GIB, HOOK, LLAMA, LOAD, LOSS, MAIN, MIB, Recorded, dumped, snapshot, training_step
 
@@ -206,3 +209,22 @@ def test_a_loss_within_the_model_is_logits() -> None:
     run = Recorded()
     run.alloc(run.segment(GIB), 100 * MIB, [*LOSS[:2], LLAMA[2], MAIN])
     assert summarise(snapshot(run))["devices"][0]["sites"][0]["part"] == "logits"
+
+
+def test_the_command_writes_a_summary_that_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "s.pickle"
+    file.write_bytes(dumped(snapshot(training_step())))
+    assert main([str(file)]) == 0
+    reading = read([("summary.json", capsys.readouterr().out)])
+    assert reading.evidence.samples[0].allocated_bytes == 3200 * MIB
+    assert reading.snapshots[0].summary["devices"][0]["map"][0]["holes"] > 0
+    (tmp_path / "bad.pickle").write_bytes(b"\x80\x04cos\nsystem\n.")
+    assert main([str(tmp_path / "bad.pickle")]) == 2
+    assert "os.system" in capsys.readouterr().err
+
+
+def test_an_upload_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = dumped(snapshot(training_step()), 3)
+    first = summary_of(data)
+    monkeypatch.setattr(sys, "executable", "/nowhere")
+    assert summary_of(data) == first
