@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import ROLLOUT_OBJECTIVES, Context
@@ -66,7 +67,12 @@ def of(ctx: Context, form: str) -> Loss:
         return Loss(
             logits + 4 + 4, 12.0, float(logits), "logits + fp32 + log-softmax; backward: log-softmax + two fp32 gradients", "torchtitan components/loss.py"
         )
-    return materialised(form, logits, ctx.version("transformers"), ctx.arch.model_type in OWN_LOSS, ctx.autocast)
+    capped = ctx.source == "huggingface" and (ctx.arch.softcap_logits is not None or ctx.arch.model_type == "gemma2")
+    if not capped:
+        return materialised(form, logits, ctx.version("transformers"), ctx.arch.model_type in OWN_LOSS, ctx.autocast)
+    wide = 4 if ctx.autocast else logits  # autocast runs tanh in fp32, so the capped logits are fp32 too
+    loss = materialised(form, wide, ctx.version("transformers"), own_loss=False, autocast=ctx.autocast)
+    return replace(loss, forward=loss.forward + wide, backward=loss.backward + wide, why=f"tanh of the capped logits, kept; {loss.why}")
 
 
 def verl(logits: int) -> Loss:

@@ -11,6 +11,7 @@ from advisor.arithmetic.attention_scores import capped, expands, kernel_of
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.dtypes import bytes_of
+from advisor.arithmetic.fates import experts_are_linear
 from advisor.arithmetic.parameters import ADAPTED, ATTENTION_QV
 
 LITGPT_DROPOUT = 0.05
@@ -49,7 +50,7 @@ def of(ctx: Context, block: Block) -> Setting:
         norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"),
         rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, around=family.around, wide_qk=family.wide_qk,
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=capped(ctx),
-        compiled=ctx.compiled, experts=experts_of(ctx),
+        compiled=ctx.compiled, experts=experts_of(ctx), experts_quantised=ctx.base == "mxfp4" or experts_are_linear(ctx.arch, ctx.job),
     )  # fmt: skip
 
 

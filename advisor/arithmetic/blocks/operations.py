@@ -6,6 +6,7 @@ from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import NOTHING, Size, Tape, Value
 
 QUANTISED_4BIT = frozenset({"nf4", "fp4"})
+PARAMETRISED = frozenset({"nf4", "fp4", "int8"})
 
 
 def tokens(bytes_a_token: float) -> Size:
@@ -110,8 +111,11 @@ def linear(tape: Tape, s: Setting, x: Value, name: str, out: float, *, copies: f
     saved (autocast caches only leaves that need gradients).
     """
     size = x.width / copies * out / copies * experts
-    if s.base == "none":
+    routed = experts > 1.0
+    if s.base == "none" or (routed and not s.experts_quantised):
         y = _dense(tape, s, x, name, out, size)
+    elif routed and s.experts == "grouped" and s.base in PARAMETRISED:
+        y = _parametrised(tape, s, x, name, out, size)
     else:
         y = _quantised(tape, s, x, name, out, size / experts)
     if name in s.adapted:
@@ -144,6 +148,16 @@ def _quantised(tape: Tape, s: Setting, x: Value, name: str, out: float, size: fl
         name, (narrow,), out, s.compute, saves=(narrow,) if s.keeps_input else (), lasting=s.keeps_input, forward=whole, backward=whole, label=f"{name} output"
     )
     return cast(tape, y, x.element, f"{name} output")
+
+
+def _parametrised(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float) -> Value:
+    """All experts' weights in one quantised parameter: a parametrisation builds the whole 16-bit tensor, which autograd keeps for the input's gradient.
+
+    Source: bitsandbytes nn/parametrize.py replace_parameter_4bit, which axolotl monkeypatch/moe_quant.py applies to 3-D expert parameters.
+    """
+    narrow = cast(tape, x, s.compute, f"{name} input as bf16")
+    whole = ((f"{name} of all experts in 16 bit", s.compute, (0.0, 0.0, size * s.compute, 0.0)),)
+    return cast(tape, tape.run(name, (narrow,), out, s.compute, keeps=whole, kind="mm", label=f"{name} output"), x.element, f"{name} output")
 
 
 def _w(trains: bool, elements: float) -> float:

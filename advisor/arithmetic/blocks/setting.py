@@ -42,6 +42,7 @@ class Setting:
     tensor: int = 1
     sequence: bool = False  # Megatron's sequence parallelism
     experts: Literal["loop", "grouped", "megatron"] = "grouped"
+    experts_quantised: bool = True  # whether the quantiser reaches routed experts (3-D parameters of transformers 5 it does not)
     expert_ranks: int = 1
     expert_tensor: int = 1
     softcap: bool = False
