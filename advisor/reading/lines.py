@@ -23,6 +23,7 @@ KEPT = 16_000  # lines kept of one text for what they say of the run
 EVERY = 12_000  # further lines kept because they are part of a failure
 SERIES_FIRST, SERIES_LAST = 24, 40  # lines kept of a template that repeats with other figures
 FOLLOW = 14  # lines after a failure or frame that are kept whatever they say: its code, its wrapped rest
+LONG, LONGEST_RUN = 400, 120  # characters
 TAIL = 120  # the last lines of a text, kept whatever they say
 
 _EVERY = lazily(
@@ -38,6 +39,7 @@ _EVERY = lazily(
     re.IGNORECASE,
 )
 _SERIES = ("mem", "alloc", "reserved", "gib", "mib", "gb", "mb", "step", "iter", "epoch", "loss", "it/s", "s/it", "token", "longest", "length", "batch", "%|")
+_RUN = lazily(r"(.)\1{119,}")
 _DIGIT = lazily(r"\d")
 _EVERY_WORDS = (  # one of these is in every line that _EVERY finds: a cheap test before it
     "memory", "oom", "alloc", "exhausted", "traceback", 'file "', ".py",
@@ -215,7 +217,7 @@ def _keep(state: _Keeping, number: int, part: int, raw: bytes, failing: bool) ->
 
 def _cleaned(state: _Keeping) -> tuple[LogLine, ...]:
     ordered = sorted(state.kept.items())
-    decoded = [(number, prefixes.strip_control(_text(raw)), hash(raw.translate(None, _DIGITS))) for (number, _), raw in ordered]
+    decoded = [(number, _shortened(prefixes.strip_control(_text(raw))), hash(raw.translate(None, _DIGITS))) for (number, _), raw in ordered]
     labelled = _labelled([text for _, text, _ in decoded[:400]])
     seen: set[int] = set()
     out: list[LogLine] = []
@@ -238,6 +240,11 @@ def _text(raw: bytes) -> str:
         except UnicodeError:
             return text
     return text
+
+
+def _shortened(text: str) -> str:
+    """A long line with its runs of one character cut: a thousand spaces say no more than a hundred, and cost patterns far more."""
+    return _RUN.sub(lambda m: m[0][:LONGEST_RUN], text) if len(text) > LONG else text
 
 
 def _labelled(texts: list[str]) -> bool:

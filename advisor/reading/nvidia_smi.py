@@ -19,7 +19,7 @@ MAX_DEVICES, MAX_PROCESSES = 512, 1024
 
 _NAME = lazily(r"^\s*\|\s{1,4}(\d{1,4})\s{1,4}([A-Za-z][\w .()/-]{2,60}?)(?:\s{2,}|\s\.{0,3}\s*)(?:On|Off|N/A|WDDM|TCC|\|)")
 _ROW = lazily(r"^\s*\|(?:[^|]*\|)?\s*(\d{1,8})\s?MiB\s*/\s*(\d{1,8})\s?MiB\s*\|")
-_SINGLE = lazily(r"^\s*\|\s{1,4}(\d{1,4})\s{1,4}([A-Za-z][\w .()/-]{2,60}?)\s*(?:On|Off)?\s*\|\s*(\d{1,8})\s?MiB\s*/\s*(\d{1,8})\s?MiB\s*\|")
+_SINGLE = lazily(r"^\s*\|\s{1,4}(\d{1,4})\s{1,4}([A-Za-z][\w .()/-]{2,60}?)\s{0,40}(?:(?:On|Off)\s{0,40})?\|\s*(\d{1,8})\s?MiB\s*/\s*(\d{1,8})\s?MiB\s*\|")
 _PROCESS = lazily(r"^\s*\|\s*(\d{1,4})\s+(?:(?:N/A|\d{1,4})\s+(?:N/A|\d{1,4})\s+)?(\d{1,10})\s+(C\+G|C|G|M\+C)\s+(.{1,200}?)\s+(\d{1,8}\s?MiB|N/A)\s*\|")
 _NONE = lazily(r"No running processes found", re.IGNORECASE)
 _MIG = lazily(r"^\s*\|\s*(\d{1,4})\s+(\d{1,4})\s+(\d{1,4})\s+(\d{1,4})\s*\|\s*(\d{1,8})\s?MiB\s*/\s*(\d{1,8})\s?MiB")

@@ -2,7 +2,9 @@
 
 Sources: transformers ``trainer.py`` ("Instantaneous batch size per device", "Gradient Accumulation steps"), accelerate ``state.py`` ("Num
 processes: 8"), deepspeed ``launcher/launch.py`` ("dist_world_size=8"), torchrun's environment (WORLD_SIZE, LOCAL_WORLD_SIZE), unsloth's banner
-("NVIDIA A100-SXM4-40GB. Num GPUs = 1. Max memory: 39.39 GB"), ``transformers-cli env``, ``torch.utils.collect_env``, ``pip freeze``.
+("NVIDIA A100-SXM4-40GB. Num GPUs = 1. Max memory: 39.39 GB"), vllm ``worker/worker.py`` ("the
+current vLLM instance can use total_gpu_memory (79.10GiB) x gpu_memory_utilization (0.90)"), sglang ``ServerArgs`` ("mem_fraction_static=0.85"),
+``transformers-cli env``, ``torch.utils.collect_env``, ``pip freeze``.
 """
 
 from __future__ import annotations
@@ -51,6 +53,8 @@ _WORLD = lazily(
 _LOCAL = lazily(r"\bLOCAL_WORLD_SIZE\s*[=:]\s*(\d{1,6})", re.IGNORECASE)
 _NODES = lazily(r"\b(?:SLURM_NNODES|SLURM_JOB_NUM_NODES|NNODES|NNODE)\s*[=:]\s*(\d{1,6})|\bnnodes\s*=\s*(\d{1,6})", re.IGNORECASE)
 _ALLOC = lazily(r"\bPYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF\s*[=:]\s*[\"']?([a-zA-Z_][\w:,.\[\]>=-]{2,200})")
+_VLLM_SHARE = lazily(r"total_gpu_memory \([\d.]{1,10} ?Gi?B\) x gpu_memory_utilization \(([01]?\.\d{1,4}|1)\)")
+_SGLANG_SHARE = lazily(r"mem[-_]fraction[-_]static['\"]?\s{0,2}[=: ]\s{0,2}([01]?\.\d{1,4})")
 _ADVICE = lazily(r"try setting|See documentation", re.IGNORECASE)
 _CARD = lazily(
     r"(?:^|\b)(?:GPU|Device|Device name|Accelerator)(?: type| \d+)?\s*[:=]\s*((?:NVIDIA|AMD|Tesla|GeForce|RTX|GTX|Quadro|A\d|H\d|B\d|L\d|"
@@ -106,6 +110,10 @@ def _launch(line: LogLine, where: str) -> Iterator[Ranked]:
     if "ALLOC_CONF" in content and not _ADVICE.search(content) and (m := _ALLOC.search(content)) is not None:
         for key, value in allocator(m[1]).items():
             yield Ranked(_fact(f"framework.allocator.{key}", value, where, content), PRINTED)
+    for engine, pattern in (("vllm", _VLLM_SHARE), ("sglang", _SGLANG_SHARE)):
+        if (m := pattern.search(content)) is not None:
+            yield Ranked(_fact("rollout.memory_fraction", float(m[1]), where, content), PRINTED)
+            yield Ranked(_fact("rollout.engine", engine, where, content), PRINTED)
     if (m := _UNSLOTH.search(content)) is not None:
         yield from _cards(m[1], int(m[2]), where, content, round(float(m[3]) * 2**30))
     elif (m := _CARD.search(content)) is not None:

@@ -38,8 +38,8 @@ _STEP = lazily(r"\b(?:global[_ ]?step|step|iter(?:ation)?|it)s?['\"]?\s*[:=\[/]?
 _BAR = lazily(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
 _AMOUNT = lazily(rf"{_F}\s?(GiB|GB|MiB|MB|G|M)?\b", re.IGNORECASE)
 _NOUN = lazily(
-    r"(?P<peak>max(?:imum)?|peak)?[\s_]*(?:gpu|cuda)?[\s_]*(?:mem(?:ory)?)?[\s_]*(?P<what>allocated|reserved|active|cached)(?P<after>[\s_]*(?:peak|"
-    r"max))?",
+    r"(?P<peak>max(?:imum)?|peak)?[\s_]{0,3}(?:gpu|cuda)?[\s_]{0,3}(?:mem(?:ory)?)?[\s_]{0,3}(?P<what>allocated|reserved|active|cached)"
+    r"(?P<after>[\s_]{0,3}(?:peak|max))?",
     re.IGNORECASE,
 )
 _PEAK = lazily(rf"\bpeak\b(?:\s+(?:gpu|cuda))?(?:\s+mem\w*)?(?:\s+usage)?\s*[:=]?\s*{_F}\s?(GiB|GB|MiB|MB)\b", re.IGNORECASE)

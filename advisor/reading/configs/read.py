@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from fnmatch import fnmatch
 from functools import cache
 
@@ -11,13 +12,14 @@ from advisor.evidence import Fact
 from advisor.frameworks.decode import decode
 from advisor.frameworks.key import Key, Unread
 from advisor.frameworks.table import Table, canonical, names, stack, table
-from advisor.reading.configs import comments, from_json, from_notebook, from_overrides, from_python, from_shell, from_toml, from_yaml, model_config
+from advisor.reading.configs import comments, from_json, from_notebook, from_overrides, from_python, from_shell, from_toml, from_yaml, job_file, model_config
 from advisor.reading.configs.config_reading import ConfigReading
 from advisor.reading.configs.parsed import Parsed, RefusedError
 from advisor.reading.configs.recognise import LAYERS, recognise
 
 _MAX_SEEN = 2_000
 _PYTHON = re.compile(r"^\s*(?:from \w[\w.]* import |import \w|def \w|class \w|[\w.\[\]\"', ]+\s*=\s*[\w.]*\(|[\w.]+\(|@\w|for \w+ in |with \w)", re.MULTILINE)
+_VERSION = re.compile(r"^version: *1 *$", re.MULTILINE)  # how the advisor's own job file begins
 _KINDS = {"shell": "shell command", "overrides": "overrides", "python": "Python", "notebook": "notebook", "yaml": "YAML", "json": "JSON", "toml": "TOML"}
 _CONFIG_NAMES = (".yaml", ".yml", ".json", ".toml", ".py", ".sh", ".ipynb", ".cfg", ".conf", ".bash", ".jsonc", ".json5")
 _LOG_NAMES = (".txt", ".log", ".out", ".err")
@@ -59,6 +61,8 @@ def _read(name: str, text: str) -> ConfigReading | None:
                 if lower.endswith(".json")
                 else None
             )
+    if _VERSION.search(text) and (parsed := from_yaml.parse(text)) is not None and job_file.is_job_file(parsed):
+        return job_file.read_job_file(name, parsed)
     for attempt in _attempts(lower, stripped):
         parsed = attempt(text)
         if parsed is not None and (reading := _decoded(name, parsed, sure=lower.endswith(_CONFIG_NAMES))) is not None:
@@ -108,11 +112,15 @@ def _known() -> frozenset[str]:
 
 
 def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading | None:
+    if parsed.form in ("yaml", "json") and job_file.is_job_file(parsed):
+        return job_file.read_job_file(name, parsed)
     said = list(comments.keys(parsed.comments)) if parsed.comments else []
     parsed.programs += comments.programs(parsed.comments)
     framework = recognise(parsed)
     keys = [*parsed.keys, *said]
     tables = stack(framework or "custom")
+    if framework is None and parsed.form in ("yaml", "json", "toml"):
+        keys += _leaves(parsed, tables)
     if framework is not None and parsed.form not in ("yaml", "json", "toml"):
         tables = (*tables, *(t for t in stack("custom") if t not in tables))
     if framework is None and not sure and not _worth(parsed, tables):
@@ -144,6 +152,24 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
     seen = tuple((f"{name}:{k.line}", k.path, str(k.value) if isinstance(k.value, Unread) else k.value) for k in keys[:_MAX_SEEN])
     kind = f"{top.title} {_KINDS[parsed.form]}" if top else _KINDS[parsed.form]
     return ConfigReading(kind, framework, tuple(sorted(facts.values(), key=lambda f: f.field)), seen, refused)
+
+
+_OF_OTHERS = re.compile(r"(?:^|[._])(?:eval|val|valid|validation|test|ref|reference|reward|critic|teacher|draft|tokenizer|processor|ema)\w*\.", re.IGNORECASE)
+
+
+def _leaves(parsed: Parsed, tables: tuple[Table, ...]) -> list[Key]:
+    """Nested keys of a file that no table knows, by their last word: a launcher that nests ``training.per_device_train_batch_size`` means the usual.
+
+    Only telling words are taken (of two parts or more), not those of an evaluation, a tokenizer or another model; weaker than anything plain.
+    """
+    found = []
+    for key in parsed.keys:
+        head, dot, leaf = key.path.rpartition(".")
+        if not dot or "_" not in leaf.strip("_") or leaf.startswith("_") or _OF_OTHERS.search(head + ".") or any(t.entries_for(key.path) for t in tables):
+            continue
+        if any(t.entries_for(leaf) for t in tables if t.name in ("custom", "hf-trainer", "transformers", "peft", "bitsandbytes")):
+            found.append(replace(key, path=leaf, weak=True))
+    return found
 
 
 def _worth(parsed: Parsed, tables: tuple[Table, ...]) -> bool:

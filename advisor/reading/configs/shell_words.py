@@ -104,7 +104,7 @@ def literal(word: str) -> Any:
         return lower == "true"
     if lower in ("null", "none", ""):
         return None
-    if re.fullmatch(r"[-+]?[\d_]*\.?\d+([eE][-+]?\d+)?", word) or (word[:1] in "[({'\"" and len(word) < 10_000):
+    if (len(word) < 100 and re.fullmatch(r"[-+]?[\d_]*\.?\d+([eE][-+]?\d+)?", word)) or (word[:1] in "[({'\"" and len(word) < 10_000):
         try:
             value = ast.literal_eval(word)
         except (ValueError, SyntaxError, RecursionError, MemoryError):

@@ -1,0 +1,78 @@
+"""The advisor's own job file (``version: 1``), as the page and the command line write it: every field is read by its own name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from advisor.evidence import Fact, NotUnderstood
+from advisor.frameworks.key import Key, Unread
+from advisor.job import Job, JobError, fields, nearest_field, read_job
+from advisor.reading.configs.config_reading import ConfigReading
+from advisor.reading.configs.parsed import Parsed
+
+KIND = "job file"
+_WHOLE = ("model.config",)  # a mapping that is one value
+_OPEN = ("framework.versions.", "framework.allocator.")  # mappings whose keys are the user's
+
+
+def is_job_file(parsed: Parsed) -> bool:
+    """Whether a mapping says ``version: 1`` and names a section of the job file."""
+    tops = {key.path.partition(".")[0] for key in parsed.keys if "." in key.path}
+    version = next((key.value for key in parsed.keys if key.path == "version"), None)
+    return version == 1 and not isinstance(version, bool) and bool(tops & set(Job.model_fields))
+
+
+def read_job_file(name: str, parsed: Parsed) -> ConfigReading:
+    """Facts of a job file; a key or value that is wrong is listed with what would be right, and the others are kept."""
+    facts: list[Fact] = []
+    wrong: list[NotUnderstood] = []
+    for key in _joined(parsed.keys):
+        where = f"{name}:{key.line}"
+        if key.path in ("version", "name"):
+            continue
+        problem = _problem(key)
+        if problem is not None:
+            wrong.append(NotUnderstood(where, f"{key.path} = {key.value}"[:200], problem))
+        elif key.value is not None:
+            facts.append(Fact(key.path, key.value, "read", where=where, text=key.text))
+    seen = tuple((f"{name}:{k.line}", k.path, str(k.value) if isinstance(k.value, Unread) else k.value) for k in parsed.keys[:2000])
+    return ConfigReading(KIND, None, tuple(facts), seen, tuple(wrong))
+
+
+def _problem(key: Key) -> str | None:
+    known = key.path in fields() or key.path.startswith(_OPEN)
+    if not known:
+        near = nearest_field(key.path)
+        return "no field of the job file" + (f"; did you mean {near}?" if near else "")
+    section, _, rest = key.path.partition(".")
+    try:
+        read_job({section: _nested(rest, key.value)} if rest else {section: key.value})
+    except JobError as error:
+        return str(error)
+    return None
+
+
+def _nested(path: str, value: Any) -> Any:
+    outer, _, inner = path.partition(".")
+    return {outer: _nested(inner, value) if inner else value}
+
+
+def _joined(keys: list[Key]) -> Iterator[Key]:
+    """The keys, those of a mapping that is one value put back together."""
+    whole: dict[str, dict[str, Any]] = {}
+    first: dict[str, Key] = {}
+    for key in keys:
+        at = next((w for w in _WHOLE if key.path.startswith(f"{w}.")), None)
+        if at is None:
+            yield key
+            continue
+        first.setdefault(at, key)
+        place = whole.setdefault(at, {})
+        *outer, leaf = key.path[len(at) + 1 :].split(".")
+        for part in outer:
+            inner = place.setdefault(part, {})
+            place = inner if isinstance(inner, dict) else place
+        place[leaf] = str(key.value) if isinstance(key.value, Unread) else key.value
+    for at, value in whole.items():
+        yield Key(at, value, first[at].line, first[at].text)
