@@ -53,7 +53,7 @@ with st.grid(4, min_column_width=170):
 
 cases = [c for c in found["cases"] if c["measured_gib"] is not None]
 if cases:
-    st.subheader("Predicted against measured")
+    st.header("Predicted against measured")
     top = max(max(c["measured_gib"], c["predicted_gib"]) for c in cases)
     axis = {"type": "quantitative", "scale": {"type": "log", "nice": False}}
     low = min(min(c["measured_gib"], c["predicted_gib"]) for c in cases) * 0.9
@@ -100,7 +100,7 @@ if cases:
     )
     only = st.text_input("Look for a run, a framework or a source", key="accuracy-only", placeholder="torchtune", help="Part of a case's id, source or metric.")
     listed = sorted((c for c in cases if only.lower() in f"{c['id']} {c['source']} {c['metric']}".lower()), key=lambda c: -(c["ape"] or 0))
-    st.subheader("Worst first")
+    st.header("Worst first")
     st.dataframe(
         [
             {

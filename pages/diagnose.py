@@ -17,6 +17,7 @@ from advisor.views.field_widget import NOT_KNOWN
 from advisor.views.leaving import show_leaving
 from advisor.views.ledger_chart import show_ledger
 from advisor.views.parts import open_part
+from advisor.views.probing import show_probe
 from advisor.views.verdict import banner, figures, printed
 from advisor.views.words import plain
 
@@ -118,7 +119,7 @@ for text in HELD.get("dropped") or ():
     st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
 
 if "report" not in HELD:
-    st.subheader("Or look at a real one")
+    st.header("Or look at a real one")
     with st.grid(3, min_column_width=240):
         for name, sample in samples().items():
             with st.container(border=True, height="stretch"):
@@ -136,11 +137,14 @@ if report.verdict == "unreadable":
     understood(report)
     st.stop()
 if report.verdict not in ("unreadable", "not-memory") and report.ledger is not None and report.ledger.peak().bytes:
-    st.subheader("Who holds the memory, and when")
+    st.header("Who holds the memory, and when")
     clicked = show_ledger(report.ledger, report.capacity_bytes, "ledger")
     open_part(report.ledger, clicked, "part")
 show_causes(report)
 show_changes(report)
+if report.run is not None and report.verdict not in ("unreadable", "not-memory"):
+    st.header("Prove it: probe this run")
+    show_probe(report.run, "diagnose-probe")
 assumed(report, stated)
 understood(report)
 show_others(report)

@@ -61,7 +61,7 @@ def overview(kind: str) -> None:
         st.markdown("Nothing is written here yet.")
     tiers = [*words.TIERS, ""]
     for tier in sorted({t for _, _, t in found}, key=lambda t: tiers.index(t) if t in tiers else 99):
-        st.subheader(words.TIERS.get(tier, tier or "Others"))
+        st.header(words.TIERS.get(tier, tier or "Others"))
         with st.grid(2, min_column_width=330):
             for name, title, of in found:
                 if of == tier:

@@ -26,6 +26,13 @@ st.navigation(
             help="Move the settings of a run and see what each part of memory does.",
         ),
         st.Page(
+            PAGES / "probe.py",
+            title="Probe",
+            icon=":material/labs:",
+            url_path="probe",
+            help="Run the model's own code without a GPU and count every tensor.",
+        ),
+        st.Page(
             PAGES / "accuracy.py",
             title="Accuracy",
             icon=":material/target:",

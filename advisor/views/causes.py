@@ -16,7 +16,7 @@ FIRST_SHOWN = 4
 
 def show_causes(report: Report) -> None:
     """The ranked list; the first is open."""
-    st.subheader(words.why_heading(report.verdict))
+    st.header(words.why_heading(report.verdict))
     if not report.findings:
         st.markdown("No cause stands out from what was pasted.")
         return

@@ -66,7 +66,7 @@ def show_changes(report: Report) -> None:
     plan = report.plan
     if not plan.steps and not plan.alternatives and not plan.summary:
         return
-    st.subheader(words.plan_heading(report.verdict))
+    st.header(words.plan_heading(report.verdict))
     if plan.summary:
         st.markdown(plain(plan.summary))
     ticked: list[str] = []

@@ -62,7 +62,7 @@ def assumed(report: Report, changed: Callable[[str, str], None]) -> None:
     ]
     if not facts:
         return
-    st.subheader("What was assumed")
+    st.header("What was assumed")
     st.caption("Open what is wrong and put it right: the report is made again with it.")
     with st.container(horizontal=True):
         for fact in facts[:CHIPS_SHOWN]:

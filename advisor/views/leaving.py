@@ -14,7 +14,7 @@ from advisor.views.words import plain
 
 def show_leaving(report: Report, shared: Link) -> None:
     """Link and downloads, all from the same report."""
-    st.subheader("Take it with you")
+    st.header("Take it with you")
     with st.container(horizontal=True):
         st.download_button(
             "Markdown",

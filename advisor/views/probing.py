@@ -1,0 +1,201 @@
+"""A probe started from a page: one child process at a time, watched, cancelled, and its result kept with the session."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+
+import streamlit as st
+
+from advisor.arithmetic import CannotEstimate, estimate
+from advisor.evidence import Evidence
+from advisor.ledger import Ledger
+from advisor.render import words
+from advisor.run import Run
+from advisor.share import link
+from advisor.simulation import CannotProbe, Probed, probe
+from advisor.simulation.probing import Handle
+from advisor.units import show
+from advisor.verdict import judge
+from advisor.views.beside import show_beside
+from advisor.views.verdict import banner
+from advisor.views.words import plain
+
+LIMITS = {"1 minute": 60, "3 minutes": 180, "10 minutes": 600}
+MOST_WAITING = 8  # of all sessions together: each may take minutes, and a reader who would wait an hour is told so at once
+KEPT = 4  # results a session keeps, by the link of the run
+HOW_TO_GET_IT = "`make probe` in a checkout, or `pip install 'training-memory-advisor[probe]'`, then start the pages again"
+
+
+@dataclass
+class Going:
+    """One probe of one run, from the click to its end."""
+
+    run: Run
+    seconds: int
+    handle: Handle = field(default_factory=Handle)
+    asked: float = field(default_factory=time.monotonic)
+    started: float | None = None
+    cancelled: bool = False
+    future: Future[Probed] | None = None
+
+    def work(self) -> Probed:
+        """In the worker's thread: no page is touched here."""
+        self.started = time.monotonic()
+        return probe(self.run, timeout=self.seconds, say=self._said, handle=self.handle)
+
+    def _said(self, _: str) -> None:
+        if self.cancelled:  # cancelled in the moment before the child was there
+            self.handle.cancel()
+
+    def cancel(self) -> None:
+        """End it, wherever it is."""
+        self.cancelled = True
+        if self.future is None or not self.future.cancel():
+            self.handle.cancel()
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        return self.future is None or self.future.done()
+
+
+@dataclass
+class Queue:
+    """The one worker of the server, and who waits for it."""
+
+    pool: ThreadPoolExecutor
+    going: list[Going] = field(default_factory=list)
+
+    def ahead_of(self, one: Going) -> int:
+        """How many come first."""
+        return sum(not g.done and g.asked < one.asked for g in self.going)
+
+
+@st.cache_resource(show_spinner=False)
+def queue() -> Queue:
+    """One probe at a time: each takes a core and some gigabytes of the server."""
+    return Queue(ThreadPoolExecutor(max_workers=1, thread_name_prefix="probe"))
+
+
+def why_not(run: Run) -> str | None:
+    """Why no probe can be started here, as Markdown; ``None`` where one can."""
+    if os.environ.get("ADVISOR_PROBE", "").lower() in ("0", "off", "no", "false"):
+        return "Probing is switched off on this server (ADVISOR_PROBE). On your own machine: take the job file and run `advisor probe job.yaml`."
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        return (
+            f"The probe runs the model's own code, for which torch and transformers are needed, and they are not installed here. To get them: {HOW_TO_GET_IT}."
+        )
+    if run.missing:
+        return f"Not known, and the probe needs it: {plain(', '.join(words.field(path).lower() for path in run.missing))}."
+    return None
+
+
+def as_set(run: Run) -> Run:
+    """The run as the probe runs it: the settings that are in effect, without what the causes add beside them."""
+    return replace(run, job=run.effective, deviations=(), _cache={})
+
+
+def show_probe(run: Run, key: str) -> None:
+    """The section: what it does, a button, progress, and the result beside the estimate."""
+    if (reason := why_not(run)) is not None:
+        st.markdown(f":material/info: {reason}")
+        return
+    name = link(run.job, Evidence()).query
+    kept: dict[str, Going] = st.session_state.setdefault("probes", {})
+    going = kept.get(name)
+    if going is None or (going.done and (going.cancelled or going.future is None)):
+        if going is not None:
+            st.markdown("The probe was cancelled; nothing is left of it.")
+        _start(run, name, kept, key)
+    elif not going.done:
+        _progress(going, key)
+    else:
+        _result(going, kept, name, key)
+
+
+def _start(run: Run, name: str, kept: dict[str, Going], key: str) -> None:
+    st.markdown("Runs the real model code, autograd and optimizer on this server without a GPU and without the weights, and counts every tensor of a step.")
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        limit = st.segmented_control("Time limit", list(LIMITS), default="3 minutes", required=True, key=f"{key}:limit")
+        st.button("Probe this run", key=f"{key}:go", icon=":material/labs:", on_click=_go, args=(run, name, kept, LIMITS[limit or "3 minutes"]))
+    st.caption("Usually between 20 seconds and two minutes. You can go on reading, and cancel it at any time.")
+
+
+def _go(run: Run, name: str, kept: dict[str, Going], seconds: int) -> None:
+    line = queue()
+    line.going = [g for g in line.going if not g.done]
+    if len(line.going) >= MOST_WAITING:
+        st.session_state["complaint"] = f"{len(line.going)} probes are waiting on this server; try again in some minutes, or run `advisor probe` yourself."
+        return
+    going = Going(as_set(run), seconds)
+    line.going.append(going)
+    going.future = line.pool.submit(going.work)
+    for old in list(kept)[: max(0, len(kept) + 1 - KEPT)]:
+        kept.pop(old).cancel()
+    kept[name] = going
+
+
+@st.fragment(run_every=1.0)
+def _progress(going: Going, key: str) -> None:
+    if going.done:
+        st.rerun()
+    ahead = queue().ahead_of(going)
+    if going.started is None:
+        says = f"Waiting for a free worker, {ahead} before this one" if ahead else "Starting"
+    else:
+        steps = list(going.handle.said)
+        says = f"{(steps[-1] if steps else 'starting').capitalize()}: {time.monotonic() - going.started:.0f} s of at most {going.seconds} s"
+    st.status(plain(says), state="running")
+    st.button("Cancel the probe", key=f"{key}:cancel", icon=":material/cancel:", on_click=going.cancel)
+
+
+def _result(going: Going, kept: dict[str, Going], name: str, key: str) -> None:
+    assert going.future is not None
+    error = going.future.exception()
+    if error is not None:
+        said = str(error) if isinstance(error, CannotProbe) else "the probe failed in a way that nobody foresaw"
+        st.warning(f"{plain(said[:1].upper() + said[1:])}. The estimate above stands.", title="Not probed", icon=":material/info:")
+    else:
+        _probed(going.run, going.future.result())
+    st.button("Probe again", key=f"{key}:again", icon=":material/replay:", on_click=_forget, args=(kept, name))
+
+
+def _forget(kept: dict[str, Going], name: str) -> None:
+    kept.pop(name, None)
+
+
+def _probed(run: Run, seen: Probed) -> None:
+    banner(*judge(run, seen.ledger))
+    estimated = _estimated(run)
+    first, second, third = st.columns(3) if estimated else (*st.columns(2), None)
+    first.metric(
+        "Allocated at the peak, probed",
+        show(seen.ledger.peak().bytes),
+        words.moment(seen.ledger.peak().phase),
+        delta_color="off",
+        delta_arrow="off",
+        border=True,
+    )
+    if estimated is not None and third is not None:
+        second.metric("Estimated", show(estimated.peak().bytes), words.moment(estimated.peak().phase), delta_color="off", delta_arrow="off", border=True)
+        off = estimated.peak().bytes / seen.ledger.peak().bytes - 1
+        third.metric("The estimate is off by", f"{off:+.1%}", "of the probed figure", delta_color="off", delta_arrow="off", border=True)
+        show_beside(seen.ledger, estimated)
+    else:
+        second.metric("Estimated", "no estimate", border=True)
+    for note in seen.notes:
+        st.caption(f"Note: {plain(note)}.")
+    modes = ", ".join(f"{show(size)} in {'expandable segments' if mode == 'expandable' else 'the default mode'}" for mode, size in seen.reserved.items())
+    software = ", ".join(f"{plain(k)} {plain(v)}" for k, v in seen.ledger.software.items())
+    st.caption(f"{seen.events:,} births and deaths of tensors in {seen.seconds:.0f} s, with {software}. PyTorch would reserve {modes}.")
+
+
+def _estimated(run: Run) -> Ledger | None:
+    try:
+        return estimate(run)
+    except CannotEstimate:
+        return None
