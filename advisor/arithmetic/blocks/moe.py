@@ -33,10 +33,10 @@ def moe(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value, hidden
         weighted = tape.run("routing weight", (out, scores), chosen * hidden, out.element, saves=(out, scores), label="weighted expert output")
     back = tokens(2 * chosen * hidden * x.element) if s.experts == "grouped" else NOTHING  # the sum's spread gradient, and its copy in the old order
     y = tape.run("combine", (weighted,), hidden, x.element, backward=back, label="experts' sum")
-    shared = [t.name for t in block.tensors if t.role == "shared-expert" and len(t.shape) == 2]
+    shared = [t.name for t in block.tensors if t.role == "shared-expert" and len(t.shape) == 2 and t.name != "shared_expert_gate"]
     if experts.shared_width and shared:
         inner = (
-            gated(tape, s, x, shared[:-1], experts.shared_width / s.tensor)
+            gated(tape, s, x, shared, experts.shared_width / s.tensor)
             if len(shared) > 2 or block.gated
             else activate(tape, s, linear(tape, s, x, shared[0], experts.shared_width))
         )
