@@ -22,7 +22,9 @@ pre{padding:.6rem;overflow-x:auto;border:1px solid color-mix(in srgb,currentColo
 
 def report(report: Report) -> str:
     """The whole diagnosis."""
-    body = "\n".join((*_head(report), *_peak(report), *_causes(report), *_plan(report), *_question(report), *_facts(report), *_others(report)))
+    body = "\n".join(
+        (*_head(report), *_peak(report), *_causes(report), *_plan(report), *_question(report), *_disagreements(report), *_facts(report), *_others(report))
+    )
     title = f"{words.VERDICTS[report.verdict]}: training memory advisor"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'
@@ -91,6 +93,11 @@ def _plan(report: Report) -> Iterator[str]:
 def _question(report: Report) -> Iterator[str]:
     if report.next_question is not None:
         yield f"<h2>What would help most to know</h2><p>{escape(report.next_question.text)} <code>{escape(report.next_question.field)}</code></p>"
+
+
+def _disagreements(report: Report) -> Iterator[str]:
+    if differing := words.disagreements(report):
+        yield "<h2>What does not agree</h2><ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in differing) + "</ul>"
 
 
 def _facts(report: Report) -> Iterator[str]:

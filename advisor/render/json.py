@@ -7,6 +7,7 @@ from typing import Any
 
 from advisor.ledger import Ledger
 from advisor.report import Plan, Report
+from advisor.resolving.contradictions import contradictions
 from advisor.run import Run
 from advisor.units import gib
 
@@ -91,7 +92,7 @@ def of_ledger(run: Run, ledger: Ledger | None, verdict: str, sentence: str | Non
         "facts": [fact.to_json() for fact in run.facts.values()],
         "missing": list(run.missing),
         "software": dict(ledger.software),
-        "notes": list(ledger.notes),
+        "notes": [*contradictions(run), *ledger.notes],
     }
 
 

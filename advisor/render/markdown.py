@@ -21,6 +21,7 @@ def report(report: Report) -> str:
         *_causes(report),
         *_plan(report),
         *_question(report),
+        *_disagreements(report),
         *_facts(report),
         *_others(report),
     ]
@@ -104,6 +105,11 @@ def _step(number: int, step: Step) -> str:
 def _question(report: Report) -> Iterator[str]:
     if report.next_question is not None:
         yield f"### What would help most to know\n\n{escape(report.next_question.text)} (`{report.next_question.field}`)"
+
+
+def _disagreements(report: Report) -> Iterator[str]:
+    if differing := words.disagreements(report):
+        yield "### What does not agree\n\n" + "\n".join(f"- {escape(sentence)}" for sentence in differing)
 
 
 def _facts(report: Report) -> Iterator[str]:

@@ -9,6 +9,7 @@ from advisor.render import words
 from advisor.render.paper import Paper
 from advisor.render.quoted import quoted
 from advisor.report import Finding, Plan, Report, Step
+from advisor.resolving.contradictions import contradictions
 from advisor.run import Run
 from advisor.units import show
 
@@ -34,6 +35,10 @@ def report(report: Report, paper: Paper) -> str:
         moves = f" (moves the estimate by {show(report.next_question.moves_bytes)})" if report.next_question.moves_bytes else ""
         paper.say(f"{report.next_question.text}{moves}", indent=2)
         paper.say(f"Answer with --set {report.next_question.field}=...", "dim", indent=2)
+    if differing := words.disagreements(report):
+        paper.heading("What does not agree")
+        for sentence in differing:
+            paper.say(sentence, indent=2, hang=4)
     _assumed(paper, report)
     _not_understood(paper, report, limit=3)
     _rest(paper, report)
@@ -61,7 +66,7 @@ def estimate(run: Run, ledger: Ledger | None, verdict: str, sentence: str, paper
             t = totals[name]
             paper.lines.append(f"  {label:<22} {show(t.expected):>10}   ({show(t.low)} to {show(t.high)})")
     _missing(paper, run)
-    for note in ledger.notes:
+    for note in (*contradictions(run), *ledger.notes):
         paper.say(f"Note: {note}", "dim")
     paper.lines.append("")
     paper.say("More: --explain PART opens the formulas, --phase PHASE another moment, --json everything.", "dim")
@@ -205,5 +210,3 @@ def _rest(paper: Paper, report: Report) -> None:
     if said:
         paper.say(f"Other causes looked for: {said}.", "dim")
     paper.say("More: --json has everything; `advisor ui` shows the same report as a page.", "dim")
-    for note in report.notes:
-        paper.say(f"Note: {note}", "dim")

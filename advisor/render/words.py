@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from advisor.report import Says
+    from advisor.report import Report, Says
 
 VERDICTS: Mapping[str, str] = {
     "fits": "Fits",
@@ -186,3 +186,13 @@ def field_help(path: str) -> str:
     """What a field is, in one sentence, with the name by which the job file knows it."""
     known = _fields().get(path)
     return f"{known['help']} In a job file: {path}." if known else f"In a job file: {path}."
+
+
+def disagreements(report: Report) -> list[str]:
+    """What does not agree: texts that differ about a setting, settings that cannot both hold, and other remarks of the engine."""
+    found = [
+        f"Two texts differ about {field(c.field)}: {value(c.kept.value)} ({c.kept.where or 'inferred'}) is used, "
+        f"{value(c.other.value)} ({c.other.where or 'inferred'}) is not."
+        for c in report.conflicts
+    ]
+    return found + list(report.notes)
