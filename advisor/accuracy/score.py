@@ -27,6 +27,8 @@ class Case:
     low_bytes: int
     high_bytes: int
     usable_bytes: int | None
+    kind: str = "estimated"
+    note: str | None = None  # why the estimate stands in for the probe
 
     @property
     def ratio(self) -> float | None:
@@ -49,7 +51,7 @@ class Case:
         return {
             "id": m.id, "metric": m.metric, "measured_gib": m.gib, "predicted_gib": gib(self.predicted_bytes), "low_gib": gib(self.low_bytes),
             "high_gib": gib(self.high_bytes), "ape": None if self.ape is None else round(self.ape, 3), "inside": self.inside, "outcome": m.outcome,
-            "source": m.source, "where": m.where, "quality": m.quality,
+            "source": m.source, "where": m.where, "quality": m.quality, "kind": self.kind, "note": self.note,
         }  # fmt: skip
 
 
@@ -68,7 +70,9 @@ def judge(measurements: Iterable[Measurement], predict: Predict = estimate) -> t
         except CannotEstimate as error:
             skipped.append({"id": m.id, "why": str(error)})
             continue
-        cases.append(Case(m, run, total.expected, total.low, total.high, run.usable[0] if run.usable else None))
+        stands_in = predict is not estimate and ledger.kind == "estimated"
+        note = ledger.notes[-1] if stands_in and ledger.notes else None
+        cases.append(Case(m, run, total.expected, total.low, total.high, run.usable[0] if run.usable else None, ledger.kind, note))
     return cases, skipped
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
     parser.add_argument("--only", metavar="PATTERN", help="only cases whose id matches this pattern (as in *torchtune*, or a part of the id)")
     parser.add_argument("--by", choices=("estimate", "probe"), default="estimate", help="which way to the ledger is judged")
+    parser.add_argument("--install-versions", action="store_true", help="with --by probe: let pip fetch each job's versions of the libraries into a cache")
+    parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="with --by probe: end a case after this long (default 600)")
     parser.add_argument("--worst", type=int, default=15, metavar="N", help="how many cases to list, worst first (default 15)")
 
 
@@ -23,11 +26,10 @@ def run(args: argparse.Namespace) -> int:
     """Score and print; the exit code is 0 unless something could not be read."""
     from advisor import accuracy, knowledge
 
-    if args.by == "probe":
-        raise UserError("--by probe is not there yet: the scores are of the estimate")
     files = _files(args.files or [str(knowledge.path("measurements"))])
     try:
-        result: dict[str, Any] = accuracy.score(files, only=_pattern(args.only))
+        chosen = {} if args.by == "estimate" else {"predict": _probe(args)}
+        result: dict[str, Any] = {"by": args.by, **accuracy.score(files, only=_pattern(args.only), **chosen)}
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from None
     if args.json:
@@ -58,6 +60,13 @@ def run(args: argparse.Namespace) -> int:
             paper.say(f"{count}: {why}", indent=2, hang=6)
     output.write(paper.text())
     return 0
+
+
+def _probe(args: argparse.Namespace) -> Any:
+    """The probe as the predictor; each case's progress goes to standard error."""
+    from advisor.simulation.scoring import predictor
+
+    return predictor(install_versions=args.install_versions, timeout=args.timeout, say=lambda text: print(f"probe: {text}", file=sys.stderr, flush=True))
 
 
 def _pattern(only: str | None) -> str | None:

@@ -9,7 +9,7 @@ import torch
 
 from advisor.job import Job
 from advisor.run import Run
-from advisor.simulation import quantising
+from advisor.simulation import quantising, scope
 from advisor.simulation.quantising import DTYPES
 from advisor.simulation.request import CannotProbe
 from advisor.simulation.standins import packages
@@ -26,11 +26,10 @@ def build(run: Run, device: str = "meta") -> torch.nn.Module:
     Raises:
         CannotProbe: modelling code that transformers does not have, or a layout without a stand-in.
     """
+    scope.check(run)
     job = run.effective
     if job.model.source not in (None, "huggingface", "remote-code"):
         raise CannotProbe(f"the probe runs Hugging Face models; this job runs {job.model.source}'s own modelling code, so the estimate stands in")
-    if job.model.vision is not None:
-        raise CannotProbe("the probe does not run images yet: the estimate stands in")
     if run.architecture is None or run.architecture.layers > MAX_LAYERS:
         raise CannotProbe("the model's shape is not known or has more layers than any real model")
     model = _from_config(_config(job), job, device)
@@ -42,7 +41,9 @@ def build(run: Run, device: str = "meta") -> torch.nn.Module:
         _checkpoint(model, job)
     elif job.activations.checkpointing == "selective":
         raise CannotProbe("the probe does not run selective checkpointing yet: the estimate stands in")
-    return _trainable(model, job, device)
+    trained = _trainable(model, job, device)
+    quantising.trl_casts(trained, job)
+    return trained
 
 
 def _checkpoint(model: Any, job: Job) -> None:

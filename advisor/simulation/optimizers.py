@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,12 +13,44 @@ from advisor.simulation.standins import bitsandbytes
 
 
 def build(model: torch.nn.Module, job: Job) -> torch.optim.Optimizer:
-    """The job's optimizer over the parameters that train.
+    """The job's optimizer over the parameters that train; ``in_backward``: one for each, stepped as soon as its gradient exists.
 
     Raises:
         CannotProbe: an optimizer without a stand-in.
     """
     parameters = [p for p in model.parameters() if p.requires_grad]
+    if not job.optimizer.in_backward:
+        return _over(model, parameters, job)
+    apart = [_over(model, [p], job) for p in parameters]
+    for parameter, optimizer in zip(parameters, apart, strict=True):
+        hooked: Any = parameter
+        hooked.register_post_accumulate_grad_hook(_stepping(optimizer))
+    return _Together(apart)
+
+
+class _Together(torch.optim.Optimizer):
+    """The states of many optimizers, whose steps have been taken."""
+
+    def __init__(self, apart: list[torch.optim.Optimizer]) -> None:
+        super().__init__([p for o in apart for group in o.param_groups for p in group["params"]], {})
+        self.apart = apart
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Only gathers the states, for their names."""
+        del closure
+        for optimizer in self.apart:
+            self.state.update(optimizer.state)
+
+
+def _stepping(optimizer: torch.optim.Optimizer) -> Callable[[torch.Tensor], None]:
+    def hook(_: torch.Tensor) -> None:
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return hook
+
+
+def _over(model: torch.nn.Module, parameters: list[torch.nn.Parameter], job: Job) -> torch.optim.Optimizer:
     implementation = job.optimizer.implementation or "foreach"
     flags: dict[str, Any] = {"foreach": implementation == "foreach", "fused": implementation == "fused"}
     if implementation == "multi-tensor":

@@ -54,3 +54,24 @@ def prepare_for_kbit(model: torch.nn.Module) -> None:
         parameter.requires_grad_(False)
         if parameter.dtype in (torch.float16, torch.bfloat16) and not isinstance(parameter, bitsandbytes.Params4bit):
             parameter.data = parameter.data.to(torch.float32)
+
+
+def trl_casts(model: torch.nn.Module, job: Job) -> None:
+    """TRL's trainers under bf16 with a 4-bit base: norms in fp32, head and embeddings back in bf16 (``peft_module_casting_to_bf16``).
+
+    Read in TRL 0.11.4, 0.13.0, 0.16.0, 0.19.0, 0.21.0 and 0.24.0; 1.16.0 no longer does it.
+    """
+    four_bit = job.method.base in ("nf4", "fp4") and bool(job.method.kbit_preparation)
+    if job.framework.name != "trl" or not four_bit or job.precision.compute != "bf16" or job.precision.mixed != "autocast" or not _before_1(job):
+        return
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.LayerNorm) or "norm" in name:
+            module.to(torch.float32)
+        elif any(part in name for part in ("lm_head", "embed_tokens", "wte", "wpe")):
+            weight = getattr(module, "weight", None)
+            if weight is not None and weight.dtype == torch.float32:
+                module.to(torch.bfloat16)
+
+
+def _before_1(job: Job) -> bool:
+    return str((job.framework.versions or {}).get("trl", "1")).startswith("0.")

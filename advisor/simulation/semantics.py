@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -114,5 +115,8 @@ def cuda_semantics(*, sm: int | None = None, attention: str = "auto") -> Iterato
         patches.append((owner, "log_softmax", _softmax(owner.log_softmax, ATEN._log_softmax)))
     for name, answer in (("__bool__", True), ("item", 1), ("__int__", 1), ("__float__", 1.0)):
         patches.append((torch.Tensor, name, _answering(getattr(torch.Tensor, name), answer)))
+    flash = sys.modules.get("transformers.modeling_flash_attention_utils")
+    if flash is not None and hasattr(flash, "_is_packed_sequence"):  # asks the positions' values: one plain sequence a row
+        patches.append((flash, "_is_packed_sequence", lambda *_, **__: False))
     with patched(patches):
         yield

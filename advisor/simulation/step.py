@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -19,6 +18,8 @@ from advisor.simulation.semantics import cuda_semantics
 from advisor.simulation.standins import bitsandbytes
 
 STEPS = 2  # optimizer states are made in the first; the second is the one that lasts
+TRAINERS = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift", "unsloth"})  # max_grad_norm 1.0 is their default
+ON_ACCELERATE = TRAINERS | {"accelerate"}
 Say = Callable[[str], None]
 
 
@@ -41,7 +42,7 @@ def record(
     sm = run.card.sm if run.card else None
     recorder = Recorder(kernels.TEMPORARIES, device=device)
     _label_weights(recorder, model)
-    clip = job.framework.name in ("hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift")  # max_grad_norm 1.0 is their default
+    clip = job.framework.name in TRAINERS
     casting = emulated_autocast(autocast, frozenset({device, "cuda"})) if autocast is not None else contextlib.nullcontext()
     with cuda_semantics(sm=sm, attention=attention), casting, patched(patches), recorder if watch else contextlib.nullcontext():
         _modules(recorder, model)
@@ -58,12 +59,12 @@ def record(
 
 def _one_step(recorder: Recorder, model: torch.nn.Module, optimizer: torch.optim.Optimizer, run: Run, *, clip: bool) -> None:
     job = run.effective
+    forward = _forward(model, job, recorder.device)
     for _ in range(min(job.batch.gradient_accumulation or 1, 2)):  # the second micro batch meets gradients; a third adds nothing
         recorder.phase = "forward"
         tokens = torch.zeros(job.batch.micro_batch or 1, job.batch.seq_len or 1, dtype=torch.long, device=recorder.device)
         recorder.see(tokens, "input")
-        with _autocast(job, recorder.device):
-            outputs = model(input_ids=tokens, labels=tokens)
+        outputs = forward(input_ids=tokens, labels=tokens)
         loss = outputs["loss"] if isinstance(outputs, dict) else outputs.loss
         kept = outputs if job.framework.keeps_outputs else None
         del outputs
@@ -74,7 +75,7 @@ def _one_step(recorder: Recorder, model: torch.nn.Module, optimizer: torch.optim
         if parameter.grad is not None:
             recorder.label(parameter.grad, "gradients", name)
     recorder.phase = "step"
-    if clip:
+    if clip and not job.optimizer.in_backward:
         torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
     optimizer.step()
     names = {id(p): n for n, p in model.named_parameters()}
@@ -95,10 +96,21 @@ def _label_weights(recorder: Recorder, model: torch.nn.Module) -> None:
             recorder.label(tensor, "weights", f"{name} {key}")
 
 
-def _autocast(job: Job, device: str) -> AbstractContextManager[Any]:
+def _forward(model: torch.nn.Module, job: Job, device: str) -> Callable[..., Any]:
+    """The model's forward pass as accelerate prepares it under mixed precision: within autocast, 16-bit outputs then widened to fp32."""
     if job.precision.mixed != "autocast":
-        return contextlib.nullcontext()
-    return torch.autocast(device, dtype=quantising.DTYPES.get(job.precision.compute or "bf16"))
+        return model
+
+    def within(**inputs: Any) -> Any:
+        with torch.autocast(device, dtype=quantising.DTYPES.get(job.precision.compute or "bf16")):
+            return model(**inputs)
+
+    if job.framework.name not in ON_ACCELERATE:
+        return within
+    from accelerate.utils import convert_outputs_to_fp32
+
+    widened: Callable[..., Any] = convert_outputs_to_fp32(within)
+    return widened
 
 
 def _modules(recorder: Recorder, model: torch.nn.Module) -> None:

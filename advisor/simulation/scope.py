@@ -1,0 +1,45 @@
+"""What the probe runs and what it refuses: better the estimate with a reason than a probe of another job."""
+
+from __future__ import annotations
+
+from advisor.job import Job
+from advisor.run import Run
+from advisor.simulation.request import CannotProbe
+
+CAUSAL = frozenset({None, "pretrain", "sft"})
+
+
+def check(run: Run) -> None:
+    """Refuse what has no stand-in.
+
+    Raises:
+        CannotProbe: naming the field.
+    """
+    why = _why_not(run, run.effective)
+    if why is not None:
+        raise CannotProbe(f"the probe does not run {why} yet: the estimate stands in")
+
+
+def _why_not(run: Run, job: Job) -> str | None:
+    if job.parallel.strategy not in (None, "none") or run.world > 1:
+        return f"several ranks (parallel.strategy {job.parallel.strategy}, {run.world} cards)"
+    if job.objective not in CAUSAL:
+        return f"the {job.objective} objective's losses"
+    if job.model.vision is not None:
+        return "images"
+    if job.activations.sequence_packing == "padding-free":
+        return "padding-free batches"
+    if job.activations.compile:
+        return "what torch.compile saves for the backward pass"
+    if job.precision.compute in ("fp8", "nvfp4", "mxfp8"):
+        return f"{job.precision.compute} products"
+    if job.precision.master == "fp32":
+        return "a separate fp32 master copy"
+    offloaded = [name for name in ("parameters", "optimizer", "gradients", "activations") if getattr(job.offload, name) not in (None, "none")]
+    if offloaded or job.offload.tiled_mlp:
+        return f"offloading (offload.{offloaded[0] if offloaded else 'tiled_mlp'})"
+    if job.rollout is not None:
+        return "a rollout engine on the same card"
+    if any(d.kind in ("extra-holding", "retained") for d in run.deviations):
+        return "copies or steps that a run holds by mistake"
+    return None
