@@ -14,6 +14,7 @@ from advisor.frameworks.matching import EMPTY, matches, word
 from advisor.frameworks.table import Entry, Table, canonical, common_harmless
 
 _NOT_A_SCRIPTS = frozenset({"launch", "accelerate"})  # their keys mean nothing among a script's own arguments
+_LAYERS = _NOT_A_SCRIPTS | {"deepspeed", "fsdp"}  # what a script runs on: their settings stand in files and calls of their own
 _NOT_LITERAL = "its value is no literal here; say what it is"
 
 
@@ -67,7 +68,7 @@ def _claim(key: Key, tables: Sequence[Table]) -> tuple[Table, tuple[Entry, ...]]
         scope = table.scopes[0] if table.name in inherited and table.scopes else key.scope
         if entries := table.entries_for(key.path, scope):
             return table, entries
-        if key.path in table.unmapped:
+        if key.path in table.unmapped and (table.name not in _LAYERS or not key.scope or key.scope in _scopes(table)):  # a script's argument is no layer's key
             return None
     if key.scope and not any(key.scope in _scopes(t) for t in tables):
         for table in (t for t in tables if t.name not in _NOT_A_SCRIPTS):  # a call that no table knows: its keys mean the usual

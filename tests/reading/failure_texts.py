@@ -23,7 +23,7 @@ NEW = (
 )
 
 VERSIONS: dict[str, str] = {
-    "1.2 cached": OLD.format(word="cached"),
+    "1.2 cached": OLD.replace("30.00 GiB", "2.50 GiB").format(word="cached"),  # THCCachingAllocator: amount_cached - amount_allocated
     "1.9": OLD.format(word="reserved in total by PyTorch"),
     "1.10 with advice": OLD.format(word="reserved in total by PyTorch") + ADVICE_110,
     "2.0": "torch.cuda." + OLD.format(word="reserved in total by PyTorch").replace("RuntimeError", "OutOfMemoryError") + ADVICE_110,

@@ -125,3 +125,12 @@ def test_the_same_failure_printed_twice_is_one() -> None:
 def test_the_constant_advice_is_marked_as_such() -> None:
     found = read_failure(VERSIONS["2.5"])
     assert found is not None and ("advice", "constant") in found.details and ADVICE_22
+
+
+def test_apples_text_may_end_after_its_limits() -> None:
+    # aten/src/ATen/mps/MPSAllocator.mm, with a line break before "Tried to allocate", as a terminal shows it
+    text = "RuntimeError: MPS backend out of memory (MPS allocated: 9.48 GiB, other allocations: 480.00 KiB, max allowed: 9.47 GiB).\n"
+    for tail in ("", "Tried to allocate 256 bytes on shared pool. Use PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 to disable upper limit\n"):
+        failure = read([("error.txt", text + tail)]).evidence.failure
+        assert failure is not None and failure.backend == "mps"
+        assert failure.requested_bytes == (256 if tail else None)

@@ -332,3 +332,20 @@ def test_a_plain_trainer_script_is_not_taken_for_another_framework() -> None:
     text = "python run_clm.py --model_name_or_path gpt2 --block_size 1024 --fp16 --deepspeed ds_zero2.json --per_device_train_batch_size 16"
     found = values(text, "cmd.txt")
     assert (found["framework.name"], found["batch.seq_len"], found["parallel.strategy"]) == ("hf-trainer", 1024, "zero2")
+
+
+def test_nested_keys_of_a_launcher_that_no_table_knows_mean_the_usual() -> None:
+    text = (
+        "recipe: finetune\nmodel:\n  pretrained_model_name_or_path: google/gemma-2-9b-it\n  attn_implementation: eager\n"
+        "step_scheduler:\n  local_batch_size: 8\nvalidation:\n  per_device_train_batch_size: 64\n"
+    )
+    reading = read_config("config.yaml", text)
+    assert reading is not None
+    facts = {fact.field: fact.value for fact in reading.facts}
+    assert (facts["model.name"], facts["batch.micro_batch"], facts["activations.attention"]) == ("google/gemma-2-9b-it", 8, "eager")
+
+
+def test_a_scripts_batch_size_is_not_deepspeeds() -> None:
+    reading = read_config("cmd.sh", "accelerate launch train_dreambooth.py --train_batch_size=1 --gradient_accumulation_steps=4 --resolution=512\n")
+    assert reading is not None
+    assert {fact.field: fact.value for fact in reading.facts}["batch.micro_batch"] == 1
