@@ -32,6 +32,7 @@ MAX_OUTCOMES = 50
 DAYS = (7, 30, 90)
 PER_HOUR = 30  # saves and outcomes of one sender
 ALL_PER_HOUR = 2_000  # of all senders together
+ON_THE_PAGE = "this page"  # where a fact that the reader put right on the page says it is from
 ID = re.compile(r"[A-Za-z0-9_-]{12}")
 
 
@@ -65,6 +66,7 @@ def body_of(report: Report, shared: Link, texts: Sequence[tuple[str, str]] = ())
         "sentence": report.sentence,
         "causes": [{"cause": f.cause, "confidence": round(f.confidence, 2)} for f in report.findings[:4]],
         "plan": [step.technique for step in report.plan.steps],
+        "stated": {f.field: f.value for f in report.evidence.facts if f.kind == "stated" and f.where == ON_THE_PAGE},
         "texts": [[mask_name(name), mask(content)] for name, content in texts],
     }
 

@@ -18,6 +18,7 @@ from advisor.views.leaving import show_leaving
 from advisor.views.ledger_chart import show_ledger
 from advisor.views.parts import open_part
 from advisor.views.probing import show_probe
+from advisor.views.saving import texts_of
 from advisor.views.verdict import banner, figures, printed
 from advisor.views.words import plain
 
@@ -54,12 +55,18 @@ def stated(path: str, key: str) -> None:
 def take_sample(name: str) -> None:
     HELD.pasted = "\n\n".join(samples()[name]["files"].values())
     HELD.dropped = ()
-    answer(read([(file, text) for file, text in samples()[name]["files"].items()]))
+    given(list(samples()[name]["files"].items()))
+
+
+def given(found: list[tuple[str, str | bytes]]) -> None:
+    """Read it; the text is kept in this session in case the reader saves the diagnosis with it."""
+    HELD.texts = texts_of(found)
+    answer(read(found))
 
 
 def take_link(query: str | dict[str, str]) -> None:
     opened = open_link(query)
-    HELD.dropped = opened.dropped
+    HELD.dropped, HELD.texts = opened.dropped, ()
     if opened.job != Job() or opened.evidence != Evidence():
         answer(Reading(opened.job, opened.evidence))
 
@@ -71,7 +78,7 @@ def take_pasted() -> None:
     if len(found) == 1 and (query := find_link(as_text(found[0][1]))):
         take_link(query)
     elif found:
-        answer(read(found))
+        given(found)
     else:
         HELD.complaint = "Paste something or drop a file first; or try one of the samples."
 
@@ -81,7 +88,7 @@ def as_text(content: str | bytes) -> str:
 
 
 def start_again() -> None:
-    for key in ("reading", "report", "dropped", "pasted"):
+    for key in ("reading", "report", "dropped", "pasted", "texts"):
         HELD.pop(key, None)
     HELD.address = {}
 
@@ -150,5 +157,5 @@ understood(report)
 show_others(report)
 for note in report.notes:
     st.caption(plain(note))
-show_leaving(report, HELD.shared)
+show_leaving(report, HELD.shared, HELD.get("texts", ()))
 st.page_link(knowledge.folder("pages") / "explore.py", label="Open this run in Explore", icon=":material/tune:", query_params=HELD.address or None)

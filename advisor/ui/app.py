@@ -46,6 +46,9 @@ st.navigation(
             url_path="library",
             help="Causes, techniques, cards and models, each with its source.",
         ),
+        st.Page(
+            PAGES / "report.py", title="Saved diagnosis", icon=":material/save:", url_path="report", visibility="hidden", help="A saved diagnosis by its id."
+        ),
     ],
     position="top",
 ).run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 import streamlit as st
@@ -9,11 +10,12 @@ import streamlit as st
 from advisor.render import chat, html, json, markdown
 from advisor.report import Report
 from advisor.share import Link
+from advisor.views.saving import show_saving
 from advisor.views.words import plain
 
 
-def show_leaving(report: Report, shared: Link) -> None:
-    """Link and downloads, all from the same report."""
+def show_leaving(report: Report, shared: Link, texts: Sequence[tuple[str, str]] = ()) -> None:
+    """Link, downloads and saving, all from the same report; ``texts`` is what was pasted."""
     st.header("Take it with you")
     with st.container(horizontal=True):
         st.download_button(
@@ -50,6 +52,7 @@ def show_leaving(report: Report, shared: Link) -> None:
             )
         with st.popover("Link", icon=":material/link:"):
             _link(shared)
+        show_saving(report, shared, texts)
         with st.popover("Lines for a chat", icon=":material/chat:"):
             st.code(chat.report(report), language=None, wrap_lines=True)
 
