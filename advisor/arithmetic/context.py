@@ -109,8 +109,8 @@ class Context:
 
     @property
     def gradients_kept(self) -> bool:
-        """Gradients (whole or sharded) of earlier micro batches are alive in the forward pass of a later one."""
-        return self.accumulation > 1 and not self.job.optimizer.in_backward
+        """Gradients of earlier micro batches are alive in a later forward pass; those of earlier steps too where zero_grad fills zeros (torch before 2.0)."""
+        return (self.accumulation > 1 or not self.at_least("torch", 2)) and not self.job.optimizer.in_backward
 
 
 def _reentrant(run: Run, job: Job) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import ROLLOUT_OBJECTIVES, Context
 from advisor.arithmetic.fused_linear import chunked, fused_linear
-from advisor.arithmetic.losses import LOSS_FUNCTION_SINCE, OWN_LOSS, Loss, materialised
+from advisor.arithmetic.losses import LOSS_FUNCTION_SINCE, OWN_LOSS, RAW_REMOTE, Loss, materialised, own
 from advisor.arithmetic.parameters import ADAPTED
 from advisor.ledger import Holding
 
@@ -67,6 +67,8 @@ def of(ctx: Context, form: str) -> Loss:
         return Loss(
             logits + 4 + 4, 12.0, float(logits), "logits + fp32 + log-softmax; backward: log-softmax + two fp32 gradients", "torchtitan components/loss.py"
         )
+    if ctx.source == "remote-code" and ctx.arch.model_type in RAW_REMOTE:
+        return own(form, logits, ctx.autocast)
     capped = ctx.source == "huggingface" and (ctx.arch.softcap_logits is not None or ctx.arch.model_type == "gemma2")
     if not capped:
         return materialised(form, logits, ctx.version("transformers"), ctx.arch.model_type in OWN_LOSS, ctx.autocast)

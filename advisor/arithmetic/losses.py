@@ -7,6 +7,9 @@ from functools import lru_cache
 
 UPCAST_COPY_UNTIL = (4, 49)  # transformers 4.49 pads the labels where 4.46-4.48 copied the shifted logits
 LOSS_FUNCTION_SINCE = (4, 46)  # transformers 4.46 moved the loss to loss_utils; before, lm_head's output was rebound to its fp32 cast
+RAW_REMOTE = frozenset(
+    {"qwen", "qwen2", "baichuan"}
+)  # remote code whose loss shifts the logits as they are (modeling_qwen.QWenLMHeadModel); Qwen 2 never needed any
 OWN_LOSS = frozenset({"gpt_bigcode", "gpt2", "gpt_neo", "gpt_neox", "gptj", "falcon", "bloom", "opt", "mpt", "phi-msft", "codegen"})
 
 
@@ -36,7 +39,7 @@ def materialised(form: str, logits: int, version: tuple[int, ...] | None, own_lo
         version = (99,)
     shift = version < UPCAST_COPY_UNTIL
     if own_loss and shift:
-        return _own(form, logits, autocast)
+        return own(form, logits, autocast)
     up = 4
     if version < LOSS_FUNCTION_SINCE:
         held, note, outputs = 0, "the fp32 cast took the place of the logits", 4.0
@@ -68,7 +71,7 @@ def materialised(form: str, logits: int, version: tuple[int, ...] | None, own_lo
     )
 
 
-def _own(form: str, logits: int, autocast: bool) -> Loss:
+def own(form: str, logits: int, autocast: bool) -> Loss:
     """Shift, then ``CrossEntropyLoss`` in the logits' dtype: bf16 2 + copy 2 + log-softmax 2; under autocast the last runs in fp32 after a cast."""
     wide = 4 if autocast and logits < 4 else logits
     upcast = wide if wide > logits else 0

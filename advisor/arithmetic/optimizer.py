@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from advisor.arithmetic import moments as at
 from advisor.arithmetic import states
 from advisor.arithmetic.context import Context
+from advisor.arithmetic.parameters import ADAPTED
 from advisor.arithmetic.sharding import learned_share, split, state_ranks
 from advisor.arithmetic.zero import SUB_GROUP
 from advisor.ledger import Holding
@@ -73,8 +74,15 @@ def _sizes(ctx: Context, ranks: int, share: int) -> tuple[int, int]:
 
 
 def _each(ctx: Context, adapter: bool) -> int:
-    """Bytes of a full-precision state element: the parameter's own dtype unless the job says otherwise."""
-    return ctx.state if ctx.job.optimizer.states in ("fp32", "bf16", "fp16") else ctx.adapter if adapter else ctx.state
+    """Bytes of a full-precision state element: the parameter's own dtype unless the job says otherwise.
+
+    Beside adapters, modules that are trained whole (peft modules_to_save) keep the base's dtype, and so do their states.
+    """
+    said = ctx.run.facts.get("optimizer.states")
+    derived = said is not None and said.kind not in ("stated", "read") and ctx.job.precision.master != "fp32"
+    if ctx.job.optimizer.states not in ("fp32", "bf16", "fp16"):
+        return ctx.adapter if adapter else ctx.state
+    return ctx.weight if not adapter and derived and ctx.method in ADAPTED else ctx.state
 
 
 def _adapters(ctx: Context, ranks: int) -> int:
@@ -86,8 +94,10 @@ def _temporary(ctx: Context, ranks: int, share: int) -> Iterator[Holding]:
     how = ctx.job.optimizer.implementation or "foreach"
     at_once = min(share, SUB_GROUP) if ctx.strategy == "zero3" else share
     if ctx.optimizer in ("adamw", "adam-mini") and how == "foreach" and not ctx.job.optimizer.in_backward:
+        adapters = min(at_once, _adapters(ctx, ranks))
+        size = _each(ctx, False) * (at_once - adapters) + _each(ctx, True) * adapters
         yield Holding(
-            "optimizer", "foreach temporary (square root of the second moment)", ctx.state * at_once, moment, "elements x bytes_each / ranks",
+            "optimizer", "foreach temporary (square root of the second moment)", size, moment, "elements x bytes_each / ranks",
             {"elements": ctx.counts.learned, "bytes_each": ctx.state, "ranks": ranks}, "torch.optim.adam _multi_tensor_adam: torch._foreach_sqrt",
             dtype=ctx.job.optimizer.states,
         )  # fmt: skip

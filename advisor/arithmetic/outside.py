@@ -15,19 +15,25 @@ CONTEXT_LOW, CONTEXT, CONTEXT_HIGH = 274 * MIB, 426 * MIB, 636 * MIB
 CONTEXT_EAGER = 1343 * MIB  # before torch 1.13 every kernel was loaded: 1,343 MiB on a V100 (transformers docs, model_memory_anatomy)
 # NCCL: one buffer a channel, direction and protocol (NCCL_BUFFSIZE 4 MiB for Simple; LL128 about as much; LL half a MiB), 16 channels, 2 directions
 NCCL = 16 * 2 * (4 * MIB + 4 * MIB + MIB // 2)
-# Sequences of varied length leave blocks of every length in the cache: reserved over peak of what comes and goes, median of 18 replays of the
-# allocator's rules over 800 steps (uniform and log-normal lengths, three shapes; 1.06 to 4.65): tests/arithmetic/replay.py
-VARIED = 2.28
+# Quoted: sequences of varied length leave blocks of every length in the cache: reserved over peak of what comes and goes, median of 18 replays of the
+# allocator's rules over 800 steps (uniform and log-normal lengths, three shapes): tests/arithmetic/replay.py.
+# No closed form is known: it depends on the order in which the lengths come.
+VARIED_LOW, VARIED, VARIED_HIGH = 1.06, 2.28, 4.65
+VARIED_ERROR = f"{VARIED_LOW} to {VARIED_HIGH} x what comes and goes in the replays"
 PADS = frozenset({"hf-trainer", "trl", "ms-swift", "axolotl", "llama-factory", "openrlhf"})  # pad each batch to its longest and never empty the cache
-# Collectives allocate on streams of their own. The sum of the streams' peaks is 9 to 17 % below reserved in replays of sharded runs' real
-# allocations (FSDP2 under fake tensors, ten public torchtitan runs); the middle of that range.
-STREAMS_SHORT = 0.13
+# Quoted: collectives allocate on streams of their own, and the sum of the streams' peaks was 9 to 17 % below reserved when the allocations of
+# real FSDP2 code under fake tensors were replayed through the allocator's rules (ten torchtitan jobs); the middle of that range.
+STREAMS_SHORT_LOW, STREAMS_SHORT_HIGH = 0.09, 0.17
+STREAMS_SHORT = (STREAMS_SHORT_LOW + STREAMS_SHORT_HIGH) / 2
 EXPANDS = frozenset({"torchtitan"})  # its run_train.sh sets expandable_segments:True
-SEGMENT = 2 * MIB  # kSmallBuffer, and what large requests are rounded to (c10/core/AllocatorConfig.h)
+# What never serves other requests: logits are single blocks far larger than the rest, and what comes later (optimizer
+# states, gradients, activations) splits them; collectives allocate on streams of their own, and a block serves only its stream.
+APART = frozenset({"logits", "communication"})
+SMALL = 1 * MIB  # kSmallSize: tensors up to it come from a pool of their own, whose segments serve nothing larger
 
 
 def expandable(ctx: Context) -> bool:
-    """Whether segments can grow, so that a freed block never strands memory of another size."""
+    """Whether segments can grow. What lives in their middle still leaves holes: only the end of a segment grows."""
     stated = (ctx.job.framework.allocator or {}).get("expandable_segments")
     return ctx.framework in EXPANDS if stated is None else bool(stated)
 
@@ -49,13 +55,13 @@ def outside(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
             "NCCL user guide, NCCL_BUFFSIZE; channels by topology", error="0.1 to 1 GiB a communicator by topology; not measured here",
         )  # fmt: skip
         out.append(nccl)
-    peak, apart = spread(held)
+    peak, apart = spread(held, small_parts(ctx))
     varied = ctx.job.batch.packed is False and ctx.framework in PADS
     moving = max(0, peak - resting(held))
-    if expandable(ctx):
-        cache = max(0, _grown(ctx, held, peak) - peak)
+    if expandable(ctx) and any(h.part == "communication" and h.device == "gpu" for h in held):
+        cache = max(0, _grown(ctx, held) - peak)
     else:
-        cache = max(apart - peak, round((VARIED - 1) * moving) if varied else 0)
+        cache = max(apart - peak, round((VARIED - 1) * moving) if varied and not expandable(ctx) else 0)
     usable = ctx.run.usable
     if usable is not None:  # at the edge the allocator frees its cache and asks again
         room = usable[0] - sum(h.bytes for h in out) - peak
@@ -65,10 +71,10 @@ def outside(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
         "cached blocks of other moments",
         cache,
         at.ALWAYS,
-        "sum over parts of each part's largest moment - largest moment of all; with varied lengths at least 1.28 x what comes and goes",
-        {"parts_apart": apart, "peak": peak, "expandable_segments": expandable(ctx), "varied_lengths": varied, "comes_and_goes": moving},
+        "parts_apart - peak; with varied lengths at least (varied - 1) x comes_and_goes",
+        {"parts_apart": apart, "peak": peak, "expandable_segments": expandable(ctx), "varied": VARIED if varied else 1, "comes_and_goes": moving},
         "c10/cuda/CUDACachingAllocator.cpp: freed blocks stay cached; one that was split for another size no longer serves the size it had",
-        error="exact reuse depends on the order of requests: between the peak alone and twice this",
+        error=VARIED_ERROR if varied else "-10 to +1 % of reserved in replays of seven jobs' real allocations (probe: 1B to 7B, full, LoRA, QLoRA)",
     )  # fmt: skip
     return [*out, cached]
 
@@ -79,12 +85,12 @@ def context_bytes(ctx: Context) -> int:
     return CONTEXT_EAGER if version is not None and version < (1, 13) else CONTEXT
 
 
-def spread(held: Sequence[Holding]) -> tuple[int, int]:
-    """The largest moment, and the sum over parts of each part's own largest moment."""
+def spread(held: Sequence[Holding], small: frozenset[str] = frozenset()) -> tuple[int, int]:
+    """The largest moment, and the largest moments of logits, of collectives, of the small pool and of everything else, added."""
     together: dict[tuple[str, frozenset[str]], int] = {}
     for h in held:
         if h.device == "gpu" and h.part not in OUTSIDE_ALLOCATED:
-            key = (h.part, h.moments)
+            key = ("small" if h.part in small else h.part if h.part in APART else "rest", h.moments)
             together[key] = together.get(key, 0) + h.bytes
     moments: dict[str, int] = {}
     parts: dict[str, dict[str, int]] = {}
@@ -96,10 +102,17 @@ def spread(held: Sequence[Holding]) -> tuple[int, int]:
     return max(moments.values(), default=0), sum(max(p.values()) for p in parts.values())
 
 
-def _grown(ctx: Context, held: Sequence[Holding], peak: int) -> int:
-    """Reserved bytes where segments grow: the peak in whole segments, for collectives on streams of their own."""
-    if not any(h.part == "communication" and h.device == "gpu" for h in held):
-        return round_up(peak)
+def small_parts(ctx: Context) -> frozenset[str]:
+    """Parts that live in the small pool: gradients and states of adapters, where their matrices are small enough."""
+    c = ctx.counts
+    if not c.adapters or c.trained:
+        return frozenset()
+    largest = max((i.elements for u in c.units for i in u.items if i.fate == "adapter"), default=0)  # both matrices of one adapter
+    return frozenset({"gradients", "optimizer"}) if largest * ctx.adapter <= 2 * SMALL else frozenset()
+
+
+def _grown(ctx: Context, held: Sequence[Holding]) -> int:
+    """Reserved bytes where segments grow and collectives have streams of their own."""
     return round(joined(held) / (1 - (STREAMS_SHORT if ctx.strategy in FSDP else 0.0)))
 
 
@@ -113,8 +126,3 @@ def joined(held: Sequence[Holding]) -> int:
 def resting(held: Sequence[Holding]) -> int:
     """What is there in every moment of the step: it never returns to the cache."""
     return sum(h.bytes for h in held if h.device == "gpu" and h.part not in OUTSIDE_ALLOCATED and at.FORWARD in h.moments and at.STEP in h.moments)
-
-
-def round_up(size: int) -> int:
-    """To whole segments."""
-    return -(-size // SEGMENT) * SEGMENT
