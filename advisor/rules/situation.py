@@ -85,7 +85,9 @@ def held_weights(run: Run) -> int | None:
 
 def nearly_full(evidence: Evidence) -> bool:
     """Whether the job itself holds at least nine tenths of the card."""
-    figures = counters.of(evidence)
+    figures, failure = counters.of(evidence), evidence.failure
+    if failure is not None and failure.backend == "mps":  # Apple's text prints what MPS holds and the limit, no reserved bytes
+        return bool(failure.allowed_bytes and failure.allocated_bytes and failure.allocated_bytes >= 0.9 * failure.allowed_bytes)
     return bool(figures.capacity and figures.reserved and figures.reserved >= 0.9 * figures.capacity)
 
 

@@ -12,6 +12,8 @@ from advisor.rules.situation import DIVIDES_GRADIENTS, in_phase, near
 from advisor.run import Run
 from advisor.units import show
 
+ON_ACCELERATE = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate"})
+
 
 def _applies(run: Run, _evidence: Evidence) -> str | None:
     strategy = run.job.parallel.strategy
@@ -37,6 +39,16 @@ def _accumulates(run: Run, evidence: Evidence) -> str | None:
     if steps > 1 and divided and sync is False and in_phase(evidence, "backward", "step"):
         return f"gradients are accumulated over {steps} micro batches without being divided in between"
     return None
+
+
+def _accumulates_by_default(run: Run, evidence: Evidence) -> str | None:
+    """accelerate's accumulate runs all but the last micro batch under no_sync unless sync_each_batch is set."""
+    steps, job = run.job.batch.gradient_accumulation or 1, run.job
+    if steps < 2 or job.parallel.strategy not in ("fsdp1", "fsdp2") or job.parallel.sync_each_microbatch is not None:
+        return None
+    if job.framework.name not in ON_ACCELERATE or job.method.kind != "full" or not in_phase(evidence, "backward", "step"):
+        return None
+    return f"{steps} micro batches are accumulated, and nothing asks for a division after each"
 
 
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
@@ -69,6 +81,13 @@ RULE = Rule(
             when=_accumulates,
         ),
         Mark(
+            "gradients-unsharded-default",
+            1.5,
+            "accumulated without division by default",
+            "transformers Trainer._inner_training_loop: accelerator.no_sync for all but the last micro batch; accelerate PR 2531",
+            when=_accumulates_by_default,
+        ),
+        Mark(
             "gradients-unsharded-frame",
             2.0,
             "the backward pass runs without synchronisation",
@@ -86,6 +105,19 @@ RULE = Rule(
                 "torch/_tensor.py|backward|torch.autograd.backward(", "torch/distributed/fsdp/_fully_shard/_fsdp_param.py|unsharded_accumulated_grad_data"
             )
             + oom("1.96 GiB", allocated=77.0),
+        ),
+        Example(
+            "the Trainer's own accumulation under FSDP",
+            job=job(
+                "mistralai/Mistral-7B-v0.1",
+                method="{kind: full}",
+                parallel="{strategy: fsdp1, shard: 8}",
+                batch="{micro_batch: 1, seq_len: 2048, gradient_accumulation: 4}",
+                activations="{checkpointing: full}",
+                framework="{name: hf-trainer}",
+            ),
+            text=trace("accelerate/accelerator.py|backward|loss.backward(**kwargs)", "torch/_tensor.py|backward|torch.autograd.backward(")
+            + oom("430.00 MiB", allocated=37.1, capacity=39.39),
         ),
     ),
     quiet=(

@@ -54,7 +54,7 @@ RULE = Rule(
         ),
         Mark(
             "saved-module-copy-targeted",
-            3.0,
+            3.5,
             "embedding and head are trained whole beside the adapters",
             "unsloth models/llama.py get_peft_model moves embed_tokens and lm_head from target_modules to modules_to_save: "
             "'Training embed_tokens in mixed precision'",

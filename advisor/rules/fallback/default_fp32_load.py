@@ -12,10 +12,22 @@ from advisor.rules.situation import QUANTISED, in_phase, weight_bytes
 from advisor.run import Run
 from advisor.units import show
 
+FP32_BY_DESIGN = frozenset({"torchtitan", "megatron-lm", "megatron-bridge"})  # parameters are the fp32 masters, the compute copy is 16 bit
 
-def _default(run: Run, _evidence: Evidence) -> str | None:
+
+def _dtype_given(evidence: Evidence) -> bool:
+    """Whether a 16-bit dtype is given where weights are loaded, whatever a strategy makes of it later."""
+    return any(
+        key.rpartition(".")[2] in ("torch_dtype", "dtype") and any(d in str(value) for d in ("bfloat16", "float16", "half"))
+        for _, key, value in evidence.seen_keys
+    )
+
+
+def _default(run: Run, evidence: Evidence) -> str | None:
     fact = run.facts.get("precision.weights")
     if run.job.precision.weights != "fp32" or run.job.method.base in QUANTISED or fact is None or fact.kind in ("stated", "read"):
+        return None
+    if run.job.framework.name in FP32_BY_DESIGN or _dtype_given(evidence) or (fact.kind == "assumed" and run.job.model.name is None):
         return None
     whole = weight_bytes(run)
     size = f", {show(whole)} where 16 bit is half" if whole else ""
@@ -87,6 +99,13 @@ RULE = Rule(
             "torch.nn.Module.to: a module built in the default dtype is moved first; the cast that follows is too late for the peak",
             pattern=r"(from_pretrained|load_model|build_model|create_model)\([^\n]*\bdevice(_map)?\s*=[^\n]*\)\s*\.\s*(to\([^)]*(bfloat16|float16|half)|half\(|bfloat16\()|"
             r"\.(cuda|to)\(\s*(['\"]?cuda[^)]*|device|rank|local_rank|args\.device)?\)\s*\.\s*(half\(|bfloat16\(|to\([^)]*(bfloat16|float16))",
+        ),
+        Mark(
+            "default-fp32-printed",
+            3.5,
+            "a weight's dtype is printed as fp32",
+            "torch.Tensor.dtype of a parameter after loading",
+            pattern=r"\bweight\.dtype\W{1,4}torch\.float32|\bdtype of (the )?(model|weights|parameters)\W{1,4}torch\.float32",
         ),
         Mark(
             "default-fp32-move",

@@ -16,8 +16,19 @@ def _enough(_run: Run, evidence: Evidence) -> str | None:
     if figures.stranded is None or figures.requested is None or figures.capacity is None:
         return None
     together = figures.stranded + (figures.free or 0)
-    if figures.stranded >= 0.06 * figures.capacity and together > figures.requested:
+    if figures.stranded >= 0.06 * figures.capacity and together > figures.requested and figures.stranded >= 0.8 * figures.requested:
         return f"{show(figures.stranded)} reserved but unallocated and {show(figures.free or 0)} free, against a request of {show(figures.requested)}"
+    return None
+
+
+def _barely(_run: Run, evidence: Evidence) -> str | None:
+    """The pieces do only together with the free bytes: one such request more and the card is full."""
+    figures = counters.of(evidence)
+    if _enough(_run, evidence) is not None or figures.stranded is None or figures.requested is None or figures.capacity is None:
+        return None
+    together = figures.stranded + (figures.free or 0)
+    if figures.stranded >= 0.06 * figures.capacity and together > figures.requested:
+        return f"{show(figures.stranded)} in pieces would do only together with the {show(figures.free or 0)} that are free"
     return None
 
 
@@ -67,6 +78,7 @@ RULE = Rule(
             "c10 CUDACachingAllocator: reserved - allocated after release_cached_blocks is split remainders",
             when=_enough,
         ),
+        Mark("fragmentation-barely", 2.0, "barely enough in pieces", "the same counters", when=_barely),
         Mark("fragmentation-much", 1.5, "much is stranded", "the same counter", when=_much),
         Mark(
             "fragmentation-little",
