@@ -26,6 +26,13 @@ st.navigation(
             help="Move the settings of a run and see what each part of memory does.",
         ),
         st.Page(
+            PAGES / "plan.py",
+            title="Plan",
+            icon=":material/event_note:",
+            url_path="plan",
+            help="Before the run: which cards hold it, how long it takes, what it costs.",
+        ),
+        st.Page(
             PAGES / "probe.py",
             title="Probe",
             icon=":material/labs:",
