@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from advisor.frameworks.codecs import CODECS
@@ -13,16 +13,18 @@ from advisor.job import Job, Section
 
 _FALLBACK = "hf-trainer"  # whose lines are shown where no framework is named
 _EITHER = frozenset({"accelerate"})  # the same setting stands in accelerate's file or in the DeepSpeed or FSDP config that it names: both are shown
+_LOOSE = frozenset({"optimizer.implementation", "optimizer.states", "precision.mixed", "precision.reduce"})  # an engine may settle these otherwise
 _NEVER_WRITTEN = ("framework.versions", "framework.name", "hardware.")
 
 
-def settings(before: Job, after: Job, framework: str | None) -> dict[str, tuple[str, ...]]:
+def settings(before: Job, after: Job, framework: str | None, *, follows: Container[str] = ()) -> dict[str, tuple[str, ...]]:
     """Lines by layer, top first: ``{"trl": ("max_length=2048",), "deepspeed": ('{"zero_optimization": {"stage": 3}}',)}``.
 
-    ``framework`` is a job's ``framework.name`` or a table's name. Fields that no table of the stack can write have no line; the caller
+    ``framework`` is a job's ``framework.name`` or a table's name. ``follows``: fields whose values only follow from others: they get no
+    line, and where one key settles several fields they need not agree. Fields that no table of the stack can write have no line; the caller
     tells them by comparing. Reading the lines back gives the same fields (a test holds that for every entry).
     """
-    wanted = changed(before, after)
+    wanted = {field: value for field, value in changed(before, after).items() if field not in follows}
     if not wanted:
         return {}
     name = (of_framework(framework) or framework) if framework else _FALLBACK
@@ -30,10 +32,10 @@ def settings(before: Job, after: Job, framework: str | None) -> dict[str, tuple[
         tables = stack(name)
     except Exception:
         tables = stack(_FALLBACK)
-    return lines(wanted, after, tables)
+    return lines(wanted, after, tables, follows)
 
 
-def lines(wanted: Mapping[str, Any], after: Job, tables: Sequence[Table]) -> dict[str, tuple[str, ...]]:
+def lines(wanted: Mapping[str, Any], after: Job, tables: Sequence[Table], follows: Container[str] = ()) -> dict[str, tuple[str, ...]]:
     """Each field through the first table of the stack that can write it."""
     open_fields = dict(wanted)
     hidden = {name for table in tables for name in table.hides}
@@ -47,15 +49,25 @@ def lines(wanted: Mapping[str, Any], after: Job, tables: Sequence[Table]) -> dic
         if table.name in hidden or home.syntax == "none":
             continue
         for entry in table.entries:
-            if entry.read_only or entry.weak or not (entry.all_fields & open_fields.keys()):
+            if entry.read_only or entry.weak or not (entry.all_fields & open_fields.keys()) or not _in_force(table, entry, after):
                 continue
-            for key, raw, fields in written(entry, open_fields, after):
+            for key, raw, fields in written(entry, open_fields, after, follows):
                 pairs.setdefault(home.name, []).append((entry, key, raw))
                 homes[home.name] = home
                 if table.name not in _EITHER:
                     for field in fields:
                         open_fields.pop(field, None)
-    return {name: tuple(render(homes[name], found)) for name, found in pairs.items()}
+    rendered = {name: tuple(render(homes[name], found)) for name, found in pairs.items()}
+    return {name: text for name, text in rendered.items() if text}
+
+
+def _in_force(table: Table, entry: Entry, after: Job) -> bool:
+    """Whether the job has what the part of the file is about: no DeepSpeed line for a job that FSDP divides."""
+    key = entry.all_keys[0]
+    for wanted in (table.writes_when.get(""), table.writes_when.get(key, table.writes_when.get(key.partition(".")[0]))):
+        if wanted is not None and not all(after.get(field) in values for field, values in wanted.items()):
+            return False
+    return True
 
 
 def changed(before: Job, after: Job) -> dict[str, Any]:
@@ -81,17 +93,21 @@ def changed(before: Job, after: Job) -> dict[str, Any]:
     return {field: value for field, value in found.items() if not field.startswith(_NEVER_WRITTEN)}
 
 
-def written(entry: Entry, wanted: Mapping[str, Any], after: Job) -> Iterable[tuple[str, Any, frozenset[str]]]:
+def written(entry: Entry, wanted: Mapping[str, Any], after: Job, follows: Container[str] = ()) -> Iterable[tuple[str, Any, frozenset[str]]]:
     """``(key, raw value, fields that it settles)`` for what the entry can write of ``wanted``."""
     if entry.field is not None:
         assert entry.key is not None
-        yield entry.key, CODECS[entry.codec or "count"].write(wanted[entry.field]), frozenset({entry.field})
+        try:
+            raw = CODECS[entry.codec or "count"].write(wanted[entry.field])
+        except (KeyError, ValueError, TypeError):
+            return  # a value that this key does not take: fp8 where only wider dtypes can be named
+        yield entry.key, raw, frozenset({entry.field})
         return
     if entry.derive is not None:
         for key, raw in DERIVATIONS[entry.derive].write({f: v for f, v in wanted.items() if f in entry.all_fields}, after).items():
             yield (entry.key or entry.keys[0]) if key == RANK_KEY else key, raw, entry.all_fields
         return
-    best = _best_case(entry, wanted, after)
+    best = _best_case(entry, wanted, after, follows)
     if best is None:
         return
     fields = frozenset(best.fields)
@@ -100,14 +116,20 @@ def written(entry: Entry, wanted: Mapping[str, Any], after: Job) -> Iterable[tup
             yield key, raw, fields
 
 
-def _best_case(entry: Entry, wanted: Mapping[str, Any], after: Job) -> Case | None:
-    best, most = None, 0
+def _best_case(entry: Entry, wanted: Mapping[str, Any], after: Job, follows: Container[str] = ()) -> Case | None:
+    """The case that settles most of what is wanted and says least beside it; fields that only follow need not agree, but it is better if they do."""
+    best: Case | None = None
+    most = (0, 0, 0)
     for case in entry.all_cases:
         if case.read_only or case.weak or ANY in case.when.values():
             continue
+        unequal = [field for field, value in case.fields.items() if not _equal(after.get(field), value)]
+        if any(field in wanted or field not in follows or field not in _LOOSE for field in unequal):
+            continue
         touched = len(case.fields.keys() & wanted.keys())
-        if touched > most and all(_equal(after.get(field), value) for field, value in case.fields.items()):
-            best, most = case, touched
+        rank = (touched, -len(unequal), -len(case.fields))
+        if touched and rank > most:
+            best, most = case, rank
     return best
 
 

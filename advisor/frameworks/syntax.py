@@ -28,7 +28,8 @@ def _python(table: Table, pairs: Sequence[Pair]) -> list[str]:
     other: dict[str, dict[str, Any]] = {}
     for entry, key, raw in pairs:
         scope = entry.scopes[0] if entry.scopes else ""
-        _put(own if not scope or scope == (table.scopes[0] if table.scopes else "") else other.setdefault(scope, {}), key.split("."), raw)
+        plain = not scope or (scope == (table.scopes[0] if table.scopes else "") and not (table.inherits and "." in scope))  # a loader beside a config
+        _put(own if plain else other.setdefault(scope, {}), key.split("."), raw)
     single = table.scopes[0] if table.framework is None and table.scopes else ""
     if single and own:
         other, own = {single: own, **other}, {}
@@ -56,6 +57,8 @@ def _flags(_table: Table, pairs: Sequence[Pair]) -> list[str]:
     """``--key value``; a switch that is on stands alone."""
     out = []
     for _, key, raw in pairs:
+        if isinstance(raw, list | tuple) and not raw:
+            continue  # nothing is said by leaving the flag out
         words = " ".join(str(item) for item in raw) if isinstance(raw, list | tuple) else str(raw)
         out.append(f"--{key}" if raw is True else f"--{key} {words.lower() if isinstance(raw, bool) else words}")
     return out

@@ -121,6 +121,7 @@ class Table(_Strict):
     layers: tuple[str, ...] = ()
     inherits: str | None = None  # the table whose keys its own config takes too
     hides: tuple[str, ...] = ()  # layers below that its users cannot write to
+    writes_when: Mapping[str, Mapping[str, tuple[Any, ...]]] = Field(default_factory=dict)  # a key or its first part ("": the table) -> what the job must have
     syntax: Syntax
     scopes: tuple[str, ...] = ()  # Python calls or commands whose arguments are this table's; the first is written
     marks: tuple[str, ...] = ()  # keys that by themselves say whose file this is

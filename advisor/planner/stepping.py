@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from advisor import knowledge
-from advisor.job import Job, Section
 from advisor.planner import words
 from advisor.planner.constraints import ORDER
+from advisor.planner.lines import changed_lines, lines
 from advisor.planner.measuring import Bench, Candidate, Change, ordered, technique_of
 from advisor.planner.searching import lowers
 from advisor.report import Point, Step
-from advisor.run import Run
 from advisor.techniques import TIERLESS, Technique, all_techniques
 from advisor.units import show
 
@@ -46,7 +43,7 @@ def _step(bench: Bench, change: Change, before: Candidate, after: Candidate, *, 
         after_bytes=after.peak_bytes if technique.estimated else None,
         step_time_ratio=ratio if technique.estimated else None,
         exact=flags.exact,
-        settings=changed_lines(before.run, after.run),
+        settings=changed_lines(before.run, after.run, technique.id),
         why=why,
         fits_after=None if after.capacity_bytes is None else bench.fits(after, tightly=tightly),
         alters_learning=flags.alters_learning,
@@ -73,29 +70,6 @@ def title(technique: str) -> str:
     except knowledge.KnowledgeError:
         return technique.replace("-", " ").capitalize()
     return str(front.get("title") or technique)
-
-
-def lines(before: Job, after: Job) -> Mapping[str, tuple[str, ...]]:
-    """The lines to change in the user's own framework."""
-    from advisor.frameworks.settings import settings
-
-    try:
-        return settings(before, after, after.framework.name)
-    except knowledge.KnowledgeError:  # a table that cannot be loaded costs the lines, not the plan
-        return {}
-
-
-def changed_lines(before: Run, after: Run) -> Mapping[str, tuple[str, ...]]:
-    """The lines for what a technique changed itself: values that only follow from it are the framework's business."""
-    followed: dict[str, dict[str, object]] = {}
-    for section, content in after.job.__dict__.items():
-        old = getattr(before.job, section)
-        if not isinstance(content, Section) or not isinstance(old, Section) or content == old:
-            continue
-        back = {name: getattr(old, name) for name, value in content.__dict__.items() if value != getattr(old, name) and f"{section}.{name}" in after.changed}
-        if back:
-            followed[section] = back
-    return lines(after.job.but(**followed), after.job) if followed else lines(before.job, after.job)
 
 
 def alternatives(bench: Bench, start: Candidate, end: Candidate, *, spare: bool = False) -> tuple[Step, ...]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.run import Run
-from advisor.techniques.conditions import FSDP, PEFT, card_lacks, first, framework_lacks, not_nvidia, trains_adapters
+from advisor.techniques.conditions import BITSANDBYTES, FSDP, PEFT, card_lacks, first, framework_lacks, not_nvidia, trains_adapters
 from advisor.techniques.technique import NotApplicable, technique
 
 RANK = 16  # PEFT's examples and most recipes; PEFT's own default is 8
 LEAST_RANK = 4
 STOCK_PEFT = frozenset({"hf-trainer", "trl", "accelerate", "llama-factory", "axolotl", "custom", "ms-swift"})
+
+
+DORA = STOCK_PEFT | {"torchtune", "megatron-bridge"}
 
 
 def _full_only(run: Run) -> str | None:
@@ -52,7 +55,7 @@ def dora(run: Run) -> Run | NotApplicable:
     """LoRA with the magnitude of each output trained apart from its direction: nearer to full training, slower and larger than LoRA."""
     if run.job.method.kind == "lora":
         return NotApplicable("DoRA needs more memory than the LoRA that runs now; it is a choice of quality")
-    reason = first(framework_lacks(run, PEFT, "DoRA"), _full_only(run))
+    reason = first(framework_lacks(run, DORA, "DoRA"), _full_only(run))
     return NotApplicable(reason) if reason else _adapted(run, "dora")
 
 
@@ -62,7 +65,11 @@ def qlora(run: Run) -> Run | NotApplicable:
     job = run.job
     if job.method.base not in (None, "none"):
         return NotApplicable(f"the base is quantised already ({job.method.base})")
-    reason = first(framework_lacks(run, PEFT, "a quantised base"), not_nvidia(run, "bitsandbytes' NF4"), None if trains_adapters(run) else _full_only(run))
+    reason = first(
+        framework_lacks(run, BITSANDBYTES | {"torchtune"}, "a 4-bit base"),
+        not_nvidia(run, "bitsandbytes' NF4"),
+        None if trains_adapters(run) else _full_only(run),
+    )
     if reason:
         return NotApplicable(reason)
     p = job.parallel
@@ -86,6 +93,8 @@ def double_quantization(run: Run) -> Run | NotApplicable:
         return NotApplicable("only bitsandbytes' 4-bit base has scales that can be quantised again")
     if method.double_quant:
         return NotApplicable("the scales are quantised already")
+    if reason := framework_lacks(run, BITSANDBYTES - {"unsloth"}, "the quantisation of its scales"):
+        return NotApplicable(reason)
     return run.but(method={"double_quant": True})
 
 

@@ -23,10 +23,8 @@ PACKING = frozenset(
         "unsloth",
         "accelerate",
         "nemo",
-        "litgpt",
         "megatron-bridge",
         "custom",
-        "llm-foundry",
     }
 )
 
@@ -79,6 +77,8 @@ def sequence_packing(run: Run) -> Run | NotApplicable:
         return NotApplicable("every sequence is full already")
     if b.packed:
         return NotApplicable("the sequences are packed")
+    if a.sequence_packing == "padding-free":
+        return NotApplicable("the batches are free of padding already")
     if reason := framework_lacks(run, PACKING, "packing"):
         return NotApplicable(reason)
     if run.job.objective in ("dpo", "kto", "orpo", "reward"):
@@ -90,8 +90,18 @@ def sequence_packing(run: Run) -> Run | NotApplicable:
     freed = cured(run, "padding") or run
     return freed.but(
         batch={"packed": True},
-        activations={"sequence_packing": "padding-free", "attention": "flash-2" if a.attention in (None, "eager", "sdpa") else a.attention},
+        activations={"sequence_packing": "padding-free", "attention": _knows_borders(run)},
     )
+
+
+def _knows_borders(run: Run) -> str | None:
+    """The attention that keeps packed samples apart: torchtune changes to FlexAttention for packed batches by itself."""
+    now = run.job.activations.attention
+    if run.job.framework.name == "torchtune":
+        return "flex"
+    if run.job.framework.name == "unsloth":
+        return now  # chosen by Unsloth
+    return "flash-2" if now in (None, "eager", "sdpa") else now
 
 
 @technique("cap-vision-tokens", tier="batch", exact=False, alters_learning=True)

@@ -20,6 +20,13 @@ MEGATRON = frozenset({"megatron-lm", "megatron-bridge", "nemo"})
 FSDP_NATIVE = frozenset({"torchtitan", "torchtune", "litgpt", "verl", "llm-foundry", "nemo"})
 PEFT = ACCELERATE | {"unsloth", "openrlhf", "verl", "torchtune", "litgpt", "nemo", "megatron-bridge", "llm-foundry", "deepspeed", "colossalchat"}
 
+SCRIPTED = frozenset({"hf-trainer", "trl", "accelerate", "custom", "deepspeed", "unsloth", "fsdp-qlora"})  # trained by a script of one's own
+SYNCS = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "custom"})  # accelerate's sync_each_batch can be set
+SHARDED_SAVE = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "deepspeed", "ms-swift", "llm-foundry", "custom"})
+BITSANDBYTES = ACCELERATE | {"unsloth", "openrlhf", "litgpt", "colossalchat", "deepspeed"}  # 4-bit bases through bitsandbytes, with double quantization
+# Frameworks whose settings name the optimizer freely; the others have Adam and little else.
+OPTIMIZERS = ACCELERATE | {"unsloth", "torchtune", "litgpt", "llm-foundry", "deepspeed"}
+
 ZERO = frozenset({"zero1", "zero2", "zero3"})
 FSDP = frozenset({"fsdp1", "fsdp2"})
 WHOLE_PARAMETERS = frozenset({"none", "ddp", "zero1", "zero2", "megatron", "megatron-distributed"})

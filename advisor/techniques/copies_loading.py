@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.run import Run
-from advisor.techniques.conditions import DIVIDED_PARAMETERS, trains_adapters
+from advisor.techniques.conditions import ACCELERATE, DIVIDED_PARAMETERS, SCRIPTED, framework_lacks, trains_adapters
 from advisor.techniques.curing import cured, ineffective
 from advisor.techniques.technique import NotApplicable, technique
 
@@ -23,6 +23,9 @@ def load_sharded(run: Run) -> Run | NotApplicable:
         return freed or NotApplicable(f"parameters are not divided over ranks (strategy {p.strategy or 'none'}), so each rank must load them all")
     if load is not None and load.materialise in ("meta", "rank-0") and freed is None:
         return NotApplicable(f"the model is already materialised by {load.materialise}")
+    able = ACCELERATE | {"deepspeed", "openrlhf"} if p.strategy != "zero3" else SCRIPTED | {"llama-factory", "ms-swift"}
+    if freed is None and (reason := framework_lacks(run, able, "how the model is materialised: it loads each rank's share itself")):
+        return NotApplicable(reason)
     return _load(freed or run, materialise="meta" if p.strategy == "zero3" else "rank-0", move_before_sharding=False)
 
 
@@ -50,6 +53,8 @@ def reduce_modules_to_save(run: Run) -> Run | NotApplicable:
         return freed or NotApplicable("modules_to_save belongs to adapter training")
     if not run.job.method.modules_to_save:
         return freed or NotApplicable("no module is trained and saved beside the adapters")
+    if freed is None and run.job.framework.name == "llm-foundry":
+        return NotApplicable("llm-foundry passes PEFT's settings on only in part; modules_to_save is not among them")
     return (freed or run).but(method={"modules_to_save": ()})
 
 
@@ -60,7 +65,7 @@ def tie_embeddings(run: Run) -> Run | NotApplicable:
     if architecture is not None and not architecture.tied:
         return NotApplicable("this model's head is a tensor of its own: tying it would make another model")
     saved = run.job.method.modules_to_save or ()
-    if {"embed_tokens", "lm_head"} <= set(saved):
+    if {"embed_tokens", "lm_head"} <= set(saved) and run.job.framework.name != "llm-foundry":
         return (cured(run, "saved-module-copy") or run).but(method={"modules_to_save": tuple(m for m in saved if m != "lm_head")})
     return cured(run, "saved-module-copy") or NotApplicable("embedding and head are not held twice")
 
@@ -76,5 +81,7 @@ def wrap_frozen_apart(run: Run) -> Run | NotApplicable:
         return freed or NotApplicable(f"only FSDP1 puts frozen and trained weights into one flat parameter (strategy {p.strategy or 'none'})")
     if p.wrap is not None and p.wrap.adapters == "apart" and freed is None:
         return NotApplicable("the adapters are units of their own already")
+    if freed is None and (reason := framework_lacks(run, SCRIPTED, "the units of its sharding: it wraps adapters as it does")):
+        return NotApplicable(reason)
     embeddings = p.wrap.embeddings if p.wrap is not None else None
     return (freed or run).but(parallel={"wrap": {"adapters": "apart", "embeddings": embeddings}})

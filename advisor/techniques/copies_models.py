@@ -9,7 +9,8 @@ from advisor.techniques.technique import NotApplicable, technique
 
 PREFERENCE = frozenset({"dpo", "kto"})  # the reference sees a fixed data set, so its log-probabilities can be computed once
 WITH_REFERENCE = frozenset({"dpo", "kto", "grpo", "ppo", "rloo"})
-OFFLOADERS = frozenset({"verl", "openrlhf", "nemo", "ms-swift", "colossalchat", "custom"})
+OFFLOADERS = frozenset({"verl", "openrlhf", "colossalchat", "custom"})  # ref.fsdp_config.param_offload, ref_reward_offload
+PRECOMPUTES = frozenset({"trl", "axolotl", "unsloth", "hf-trainer", "accelerate", "custom"})  # trl: precompute_ref_log_probs
 FREED = ("reference-copy",)
 
 
@@ -26,6 +27,8 @@ def precompute_reference(run: Run) -> Run | NotApplicable:
         )
     if not _reference_resident(run):
         return NotApplicable("no reference model is resident beside the policy")
+    if reason := framework_lacks(run, PRECOMPUTES, "reference log-probabilities that are computed ahead"):
+        return NotApplicable(reason)
     freed = cured(run, *FREED, also=extra("reference")) or run
     return freed.but(reference="precomputed")
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from advisor.job import Rollout
 from advisor.run import Run
-from advisor.techniques.conditions import allocator_with
+from advisor.techniques.conditions import allocator_with, framework_lacks
 from advisor.techniques.curing import cured, extra, ineffective
 from advisor.techniques.technique import NotApplicable, technique
 
 LEVEL = {"trl": "level-2", "verl": "level-2"}  # trl generation/vllm_generation.py sleeps at 2; verl third_party/vllm at 2 from vLLM 0.8.5
+STAGES = frozenset({"verl", "custom"})
+SEPARATES = frozenset({"trl", "axolotl", "openrlhf", "ms-swift", "nemo", "custom", "hf-trainer"})
 FRACTION_STEP = 0.05
 LEAST_FRACTION = 0.1  # below this vLLM rarely has room for one sequence beside its weights; the estimate shows what remains for the cache
 
@@ -74,6 +76,8 @@ def staged_wake_up(run: Run) -> Run | NotApplicable:
     if isinstance(rollout, NotApplicable):
         return rollout
     freed = cured(run, "weight-sync-overlap")
+    if freed is None and (reason := framework_lacks(run, STAGES, "how the engine wakes: its version decides")):
+        return NotApplicable(reason)
     if rollout.wake == "at-once" or rollout.sync == "everything":
         return (freed or run).but(rollout={"wake": "staged", "sync": "tensor" if rollout.sync == "everything" else rollout.sync})
     return freed or NotApplicable("the engine wakes in stages already")
@@ -85,5 +89,7 @@ def separate_rollout(run: Run) -> Run | NotApplicable:
     rollout = _engine(run)
     if isinstance(rollout, NotApplicable):
         return rollout
+    if reason := framework_lacks(run, SEPARATES, "an engine on cards of its own"):
+        return NotApplicable(reason)
     freed = cured(run, "rollout-resident", "rollout-budget", "weight-sync-overlap") or run
     return freed.but(rollout={"placement": "separate"})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.run import Run
-from advisor.techniques.conditions import card_lacks
+from advisor.techniques.conditions import OPTIMIZERS, card_lacks, framework_lacks
 from advisor.techniques.curing import cured, extra, ineffective
 from advisor.techniques.technique import NotApplicable, technique
 
@@ -68,4 +68,6 @@ def fused_optimizer(run: Run) -> Run | NotApplicable:
         return NotApplicable("the step runs in fused multi-tensor kernels already")
     if run.job.offload.optimizer in ("cpu", "nvme") or parallel.strategy in ("megatron", "megatron-distributed", "megatron-fsdp"):
         return freed or NotApplicable("the step is the engine's own, not torch.optim's")
+    if freed is None and (reason := framework_lacks(run, (OPTIMIZERS | {"torchtitan"}) - {"litgpt", "llm-foundry"}, "how the optimizer steps")):
+        return NotApplicable(reason)
     return (freed or run).but(optimizer={"implementation": "fused"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.run import Run
-from advisor.techniques.conditions import DIVIDED_PARAMETERS, card_lacks, not_nvidia, trains_adapters
+from advisor.techniques.conditions import DIVIDED_PARAMETERS, SCRIPTED, card_lacks, framework_lacks, not_nvidia, trains_adapters
 from advisor.techniques.curing import cured, extra, ineffective, widened
 from advisor.techniques.technique import Flags, NotApplicable, technique
 
@@ -53,6 +53,8 @@ def keep_kbit_narrow(run: Run) -> Run | NotApplicable:
     freed = cured(run, "kbit-upcast")
     method = run.job.method
     if method.kbit_preparation and method.base not in (None, "none"):
+        if freed is None and (reason := framework_lacks(run, SCRIPTED | {"ms-swift"}, "the preparation for k-bit training: it widens as it does")):
+            return NotApplicable(reason)
         return (freed or run).but(method={"kbit_preparation": False})
     return freed or NotApplicable("no preparation for k-bit training has widened what is not quantised")
 

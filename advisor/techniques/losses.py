@@ -6,8 +6,8 @@ from advisor.run import Run
 from advisor.techniques.conditions import LIGER, LIGER_AS_ONE, LIGER_PARTS, MEGATRON, first, framework_lacks
 from advisor.techniques.technique import NotApplicable, technique
 
-CHUNKED = frozenset({"torchtune", "torchtitan", "trl", "unsloth", "verl", "nemo", "deepspeed", "arctic", "litgpt", "ms-swift", "axolotl", "custom"})
-FUSED_LINEAR = LIGER | {"nemo", "megatron-bridge", "torchtune"}
+CHUNKED = frozenset({"torchtune", "trl", "axolotl", "deepspeed", "arctic", "custom"})  # with a setting (deepspeed: its tiled loss)
+FUSED_LINEAR = LIGER | {"megatron-bridge"}  # torchtune's LinearCrossEntropyLoss works in chunks: chunked-loss
 
 
 def whole_vocabulary(run: Run) -> str | None:
@@ -30,8 +30,6 @@ def fused_linear_loss(run: Run) -> Run | NotApplicable:
     reason = first(framework_lacks(run, FUSED_LINEAR, "a loss fused with the head"), whole_vocabulary(run))
     if reason:
         return NotApplicable(reason)
-    if run.architecture is not None and run.architecture.softcap_logits and run.job.framework.name == "torchtune":
-        return NotApplicable("the model caps its logits, which this fused loss does not")
     parts = {"kernels": LIGER_PARTS} if run.job.framework.name in LIGER_AS_ONE else {}
     return run.but(activations={"loss": "fused-linear", **parts}, framework={"keeps_outputs": False})
 

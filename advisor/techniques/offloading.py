@@ -41,6 +41,8 @@ def offload_optimizer(run: Run) -> Run | NotApplicable:
     if strategy in ZERO:
         return run.but(offload={"optimizer": "cpu"}, optimizer={"name": "cpu-adam"})
     if strategy.startswith("megatron"):
+        if reason := framework_lacks(run, frozenset({"megatron-lm", "megatron-bridge", "verl", "ms-swift", "custom"}), "Megatron's offloaded optimizer"):
+            return NotApplicable(reason)
         return run.but(offload={"optimizer": "cpu"})
     if job.framework.name == "torchtune":
         return run.but(offload={"optimizer": "cpu"})  # torchao CPUOffloadOptimizer, single-device recipes
@@ -64,6 +66,8 @@ def offload_parameters(run: Run) -> Run | NotApplicable:
     if job.offload.parameters in ("cpu", "nvme"):
         return freed or NotApplicable(f"parameters are on {job.offload.parameters} already")
     if strategy == "zero3":
+        if job.framework.name == "openrlhf":
+            return NotApplicable("openrlhf offloads the optimizer (adam_offload), not the parameters of the model that it trains")
         if reason := first(_state_left(run), _host_optimizer(run)):
             return NotApplicable(reason)
         changes: dict[str, Any] = {"parameters": "cpu"}
@@ -71,10 +75,12 @@ def offload_parameters(run: Run) -> Run | NotApplicable:
             changes["optimizer"] = "cpu"  # DeepSpeed steps where the parameters are
         return run.but(offload=changes, optimizer={"name": "cpu-adam"})
     if strategy in FSDP:
-        if reason := first(_state_left(run), framework_lacks(run, ACCELERATE | FSDP_NATIVE, "FSDP's CPU offload")):
+        if reason := first(_state_left(run), framework_lacks(run, ACCELERATE | (FSDP_NATIVE - {"litgpt"}), "FSDP's CPU offload")):
             return NotApplicable(reason)
         if strategy == "fsdp1" and (job.batch.gradient_accumulation or 1) > 1 and job.parallel.sync_each_microbatch is False:
             return NotApplicable("FSDP1's CPU offload does not work with accumulation outside its synchronisation (no_sync)")
+        if job.framework.name == "verl" and strategy == "fsdp1":
+            return NotApplicable("verl offloads during the pass with FSDP2 only (offload_policy); with FSDP1 it moves the model between phases")
         if job.optimizer.name in ("adamw-8bit", "paged-adamw-8bit", "paged-adamw", "adamw-4bit"):
             return NotApplicable("bitsandbytes' optimizers step on the card, and FSDP's offload leaves the parameters on the host")
         return run.but(offload={"parameters": "cpu", "gradients": "cpu", "optimizer": "cpu"})
@@ -85,6 +91,8 @@ def offload_parameters(run: Run) -> Run | NotApplicable:
 def offload_nvme(run: Run) -> Run | NotApplicable:
     """Keep optimizer state and parameters on NVMe disks (ZeRO-Infinity): for when the host's memory is full too."""
     job = run.job
+    if reason := framework_lacks(run, DEEPSPEED - {"openrlhf"}, "offloading to NVMe"):
+        return NotApplicable(reason)
     if job.parallel.strategy != "zero3":
         return NotApplicable(f"offloading to NVMe is ZeRO-3's (strategy {job.parallel.strategy or 'none'})")
     if job.offload.optimizer != "cpu":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.run import Run
-from advisor.techniques.conditions import FSDP, ZERO, first, not_nvidia, trains_adapters
+from advisor.techniques.conditions import FSDP, OPTIMIZERS, ZERO, first, framework_lacks, not_nvidia, trains_adapters
 from advisor.techniques.curing import cured
 from advisor.techniques.technique import NotApplicable, technique
 
@@ -15,6 +15,8 @@ def _engine_steps(run: Run) -> str | None:
     strategy = run.job.parallel.strategy or "none"
     if run.job.offload.optimizer in ("cpu", "nvme"):
         return "the step runs on the host, where this optimizer does not"
+    if reason := framework_lacks(run, OPTIMIZERS - {"llm-foundry"}, "another optimizer than its own"):
+        return reason
     if strategy in MEGATRON_STRATEGIES:
         return "Megatron brings its own optimizer"
     return None
@@ -52,7 +54,9 @@ def paged_optimizer(run: Run) -> Run | NotApplicable:
     reason = first(not_nvidia(run, "bitsandbytes' paged optimizer"), _engine_steps(run), _own_states(run))
     if reason is None and run.job.parallel.strategy in ZERO:
         reason = "DeepSpeed moves optimizer state itself: offload-optimizer"
-    return NotApplicable(reason) if reason else run.but(optimizer={"name": target})
+    if reason:
+        return NotApplicable(reason)
+    return run.but(optimizer={"name": target, "states": "int8" if target.endswith("8bit") else "fp32"})  # bitsandbytes, whatever the weights are
 
 
 @technique("factored-optimizer", tier="shard", exact=False, alters_learning=True)
@@ -74,7 +78,7 @@ def momentum_only_optimizer(run: Run) -> Run | NotApplicable:
     if run.job.optimizer.name not in ADAM:
         return NotApplicable(f"the optimizer {run.job.optimizer.name or 'is not known and'} does not keep two full moments")
     reason = first(_engine_steps(run), _own_states(run))
-    return NotApplicable(reason) if reason else run.but(optimizer={"name": "lion"})
+    return NotApplicable(reason) if reason else run.but(optimizer={"name": "lion", "states": "fp32"})  # bitsandbytes and the others keep it wide
 
 
 @technique("optimizer-in-backward", tier="shard")

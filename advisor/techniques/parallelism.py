@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.run import Run
-from advisor.techniques.conditions import FSDP, MEGATRON, cards_present, data_ranks, framework_lacks
+from advisor.techniques.conditions import FSDP, MEGATRON, ZERO, cards_present, data_ranks, framework_lacks
 from advisor.techniques.technique import NotApplicable, technique
 
 TENSOR = MEGATRON | {"torchtitan", "torchtune", "deepspeed", "hf-trainer", "colossalchat", "ms-swift", "custom"}
 CONTEXT = MEGATRON | {"torchtitan", "axolotl", "trl", "accelerate", "ms-swift", "hf-trainer", "deepspeed", "arctic", "verl", "custom"}
-ULYSSES = MEGATRON | {"deepspeed", "arctic", "verl", "accelerate", "hf-trainer", "trl", "ms-swift", "axolotl", "custom"}
+ULYSSES = frozenset({"megatron-lm", "megatron-bridge", "deepspeed", "arctic", "verl", "accelerate", "hf-trainer", "trl", "ms-swift", "custom"})
 PIPELINE = MEGATRON | {"torchtitan", "deepspeed", "colossalchat", "custom"}
 EXPERT = MEGATRON | {"torchtitan", "deepspeed", "custom"}
 
@@ -55,7 +55,7 @@ def _divide(run: Run, taken: dict[str, Any], factor: int, **parallel: Any) -> Ru
 def tensor_parallel(run: Run) -> Run | NotApplicable:
     """Split each matrix over ranks of one node; every layer then exchanges its activations twice."""
     p = run.job.parallel
-    if reason := framework_lacks(run, TENSOR, "tensor parallelism"):
+    if reason := framework_lacks(run, TENSOR, "tensor parallelism") or _accelerate_lacks(run, "tensor"):
         return NotApplicable(reason)
     if run.job.method.base not in (None, "none"):
         return NotApplicable("a quantised base is packed whole and cannot be split by rows and columns")
@@ -111,9 +111,28 @@ def _context(run: Run, kind: str, able: frozenset[str], what: str) -> Run | NotA
     return NotApplicable(f"{data_ranks(run)} data-parallel rank(s) cannot be divided along the sequence")
 
 
+THROUGH_ACCELERATE = frozenset({"hf-trainer", "trl", "accelerate"})
+
+
+def _accelerate_lacks(run: Run, kind: str) -> str | None:
+    """accelerate's ParallelismConfig divides the sequence only beside certain strategies."""
+    strategy = run.job.parallel.strategy or "none"
+    if run.job.framework.name not in THROUGH_ACCELERATE:
+        return None
+    if kind == "ring" and strategy != "fsdp2":
+        return f"accelerate's context parallelism goes with FSDP2, and the job runs {strategy}"
+    if kind == "ulysses" and strategy not in ZERO:
+        return f"accelerate's Ulysses is DeepSpeed's and goes with ZeRO, and the job runs {strategy}"
+    if kind == "tensor" and strategy not in ZERO | {"fsdp2", "none"}:
+        return f"tensor parallelism goes with FSDP2 or with DeepSpeed here, and the job runs {strategy}"
+    return None
+
+
 @technique("context-parallel", tier="shard")
 def context_parallel(run: Run) -> Run | NotApplicable:
     """Cut each sequence over ranks and pass keys and values round a ring while attention is computed block by block."""
+    if reason := _accelerate_lacks(run, "ring"):
+        return NotApplicable(reason)
     return _context(run, "ring", CONTEXT, "context parallelism")
 
 
@@ -124,6 +143,8 @@ def ulysses(run: Run) -> Run | NotApplicable:
     heads = _heads(run)
     if heads is not None and (heads[0] % wanted or heads[1] % wanted):
         return NotApplicable(f"{heads[0]} query heads and {heads[1]} key-value heads cannot both be divided by {wanted}")
+    if reason := _accelerate_lacks(run, "ulysses"):
+        return NotApplicable(reason)
     return _context(run, "ulysses", ULYSSES, "Ulysses sequence parallelism")
 
 
@@ -135,6 +156,8 @@ def pipeline_parallel(run: Run) -> Run | NotApplicable:
         return NotApplicable(reason)
     if p.strategy in ("zero2", "zero3"):
         return NotApplicable(f"DeepSpeed's pipeline works with ZeRO-1 at most, not with {p.strategy}")
+    if run.job.framework.name == "nemo" and not (p.strategy or "").startswith("megatron"):
+        return NotApplicable("NeMo's DTensor backend has no pipeline; its Megatron backend has")
     if p.pipeline_layout:
         return NotApplicable("the stages' layers are laid out by hand; change the layout itself")
     now = p.pipeline or 1

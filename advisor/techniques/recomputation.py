@@ -10,16 +10,28 @@ from advisor.techniques.curing import cured, ineffective
 from advisor.techniques.losses import whole_vocabulary
 from advisor.techniques.technique import NotApplicable, technique
 
-SELECTIVE = MEGATRON | {"torchtitan", "torchtune", "custom"}
-ACTIVATIONS = frozenset({"trl", "axolotl", "torchtune", "unsloth", "verl", "ms-swift", "custom", "hf-trainer"}) | MEGATRON
-CHECKPOINTS_ONLY = frozenset({"torchtune", "unsloth", "axolotl"})  # torchtune: activation offloading needs activation checkpointing
-TILED = frozenset({"deepspeed", "arctic", "axolotl", "verl", "hf-trainer", "trl", "accelerate", "ms-swift", "custom"})
+SELECTIVE = frozenset({"megatron-lm", "megatron-bridge", "torchtitan", "torchtune", "custom"})
+ACTIVATIONS = frozenset(
+    {"trl", "axolotl", "torchtune", "unsloth", "verl", "llm-foundry", "llama-factory", "deepspeed", "custom", "hf-trainer", "megatron-lm", "megatron-bridge"}
+)
+DENSE_OFFLOAD = ("attn_norm", "core_attn", "attn_proj", "mlp_norm")  # Megatron --offload-modules
+EXPERT_OFFLOAD = ("expert_fc1", "moe_act")
+CHECKPOINTS_ONLY = frozenset({"torchtune", "unsloth", "axolotl", "llama-factory"})  # torchtune: activation offloading needs activation checkpointing
+TILED = frozenset({"deepspeed", "arctic", "axolotl", "verl", "hf-trainer", "trl", "accelerate", "custom"})
+
+
+def _by_itself(run: Run) -> str | None:
+    if run.job.framework.name == "litgpt":
+        return "litgpt checkpoints every block where it divides the model (several devices), and none on one: it has no setting for it"
+    return None
 
 
 @technique("gradient-checkpointing", tier="batch")
 def gradient_checkpointing(run: Run) -> Run | NotApplicable:
     """Keep each block's input and recompute the rest in the backward pass."""
     now = run.job.activations.checkpointing
+    if now != "full" and (reason := _by_itself(run)):
+        return NotApplicable(reason)
     if now == "full":
         broken = any(d.cause == "checkpointing-broken" or ineffective("activations.checkpointing")(d) for d in run.deviations)
         return NotApplicable("checkpointing is configured but has no effect: repair it" if broken else "every block is recomputed already")
@@ -93,8 +105,9 @@ def offload_activations(run: Run) -> Run | NotApplicable:
         return NotApplicable(reason)
     if job.framework.name in CHECKPOINTS_ONLY and job.activations.checkpointing != "full":
         return NotApplicable(f"{job.framework.name} offloads what checkpointing keeps: turn checkpointing on first")
-    if job.framework.name in MEGATRON and job.activations.checkpointing == "full":
-        return NotApplicable("Megatron's CPU offloading of activations and its recomputation exclude each other")
-    if job.framework.name in MEGATRON and (job.parallel.pipeline or 1) > 1:
-        return NotApplicable("Megatron's CPU offloading does not work with pipeline parallelism")
+    if job.framework.name in MEGATRON:
+        if job.activations.checkpointing == "full":
+            return NotApplicable("Megatron offloads what single modules keep, and under full recomputation only the blocks' inputs are kept")
+        experts = run.architecture is not None and bool(run.architecture.expert_parameters)
+        return run.but(offload={"activations": "cpu", "activation_modules": (*DENSE_OFFLOAD, *(EXPERT_OFFLOAD if experts else ()))})
     return run.but(offload={"activations": "cpu"})

@@ -122,7 +122,7 @@ def zero_3(run: Run) -> Run | NotApplicable:
 @technique("fsdp", tier="shard", flags=_same_width)
 def fsdp(run: Run) -> Run | NotApplicable:
     """Fully sharded data parallel: parameters, gradients and state divided; each block gathered for its use."""
-    reason = first(framework_lacks(run, ACCELERATE | FSDP_NATIVE, "FSDP"), _refusal(run, "fsdp2"))
+    reason = first(framework_lacks(run, (ACCELERATE | FSDP_NATIVE) - {"litgpt"}, "FSDP"), _refusal(run, "fsdp2"))
     if reason:
         return NotApplicable(reason)
     ranks, batch = _ranks(run)
@@ -153,6 +153,8 @@ def smaller_buckets(run: Run) -> Run | NotApplicable:
     """Smaller reduce, gather and prefetch buckets: more, shorter messages."""
     p = run.job.parallel
     freed = cured(run, "communication-buffers")
+    if reason := framework_lacks(run, DEEPSPEED - {"openrlhf"}, "DeepSpeed's buckets"):
+        return freed or NotApplicable(reason)
     if p.strategy not in ZERO:
         return freed or NotApplicable(f"only DeepSpeed's buckets are large by default (strategy {p.strategy or 'none'})")
     names = (
@@ -173,6 +175,9 @@ def smaller_buckets(run: Run) -> Run | NotApplicable:
     return (freed or run).but(parallel=changed)
 
 
+PREFETCH = ACCELERATE | {"llm-foundry"}
+
+
 @technique("limit-all-gathers", tier="shard")
 def limit_all_gathers(run: Run) -> Run | NotApplicable:
     """Keep few gathered blocks alive: rate-limited gathers, no forward keep, less prefetch."""
@@ -185,7 +190,7 @@ def limit_all_gathers(run: Run) -> Run | NotApplicable:
         changed["limit_all_gathers"] = True
     if p.reshard_after_forward is False:
         changed["reshard_after_forward"] = True
-    if not changed and p.prefetch in ("backward-pre",) and p.strategy == "fsdp1":
+    if not changed and p.prefetch in ("backward-pre",) and p.strategy == "fsdp1" and not framework_lacks(run, PREFETCH, "the prefetch of its gathers"):
         changed["prefetch"] = "backward-post"
     if not changed:
         return freed or NotApplicable("gathers are limited already")

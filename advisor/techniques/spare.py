@@ -13,6 +13,8 @@ def less_checkpointing(run: Run) -> Run | NotApplicable:
     """Recompute nothing that would fit."""
     if run.job.activations.checkpointing in (None, "none"):
         return NotApplicable("nothing is recomputed")
+    if run.job.framework.name == "litgpt":
+        return NotApplicable("litgpt has no setting for it: it checkpoints where it divides the model")
     return run.but(activations={"checkpointing": "none", "selective": None})
 
 

@@ -11,14 +11,21 @@ from collections.abc import Mapping
 from advisor.frameworks.derive.adapters import lisa, rank_means_adapters, write_rank
 from advisor.frameworks.derive.axolotl import axolotl_kernels, write_axolotl_kernels
 from advisor.frameworks.derive.derivation import AS_LOADED, RANK_KEY, Derivation
-from advisor.frameworks.derive.launching import accelerate_processes, processes, world
-from advisor.frameworks.derive.litgpt import accumulation, checkpoint_folder, litgpt_targets
+from advisor.frameworks.derive.launching import accelerate_context, accelerate_processes, processes, world, write_accelerate_context
+from advisor.frameworks.derive.litgpt import accumulation, checkpoint_folder, litgpt_targets, write_litgpt_targets
 from advisor.frameworks.derive.loading import deepspeed_file, expandable, load_dtype, swift_dtype, write_load_dtype
-from advisor.frameworks.derive.megatron import megatron_config, megatron_recompute, mpt_config, write_megatron_recompute
+from advisor.frameworks.derive.megatron import (
+    megatron_config,
+    megatron_offload,
+    megatron_recompute,
+    mpt_config,
+    write_megatron_offload,
+    write_megatron_recompute,
+)
 from advisor.frameworks.derive.nemo import nemo_parallel, write_nemo
 from advisor.frameworks.derive.rollouts import engines, prompt_and_completion, verl_budget, verl_reference, write_verl_budget
 from advisor.frameworks.derive.titan import titan_checkpointing, titan_model, write_titan_checkpointing
-from advisor.frameworks.derive.torchtune import torchtune_config, torchtune_model
+from advisor.frameworks.derive.torchtune import torchtune_config, torchtune_model, write_torchtune_model
 
 __all__ = ["AS_LOADED", "DERIVATIONS", "RANK_KEY", "Derivation"]
 
@@ -30,6 +37,11 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "prompt-and-completion": Derivation(prompt_and_completion),
     "axolotl-kernels": Derivation(axolotl_kernels, write_axolotl_kernels, samples=({"activations.kernels": ("rmsnorm", "swiglu")},)),
     "accelerate-processes": Derivation(accelerate_processes),
+    "accelerate-context": Derivation(
+        accelerate_context,
+        write_accelerate_context,
+        samples=({"parallel.context": 4, "parallel.context_kind": "ulysses"}, {"parallel.context": 2, "parallel.context_kind": "ring"}),
+    ),
     "processes": Derivation(processes),
     "world": Derivation(world),
     "expandable": Derivation(expandable),
@@ -38,10 +50,13 @@ DERIVATIONS: Mapping[str, Derivation] = {
         write_nemo,
         samples=({"parallel.strategy": "megatron-distributed", "parallel.tensor": 2}, {"parallel.strategy": "fsdp2", "parallel.tensor": 4}),
     ),
-    "torchtune-model": Derivation(torchtune_model),
+    "torchtune-model": Derivation(torchtune_model, write_torchtune_model),
     "torchtune-config": Derivation(torchtune_config),
     "checkpoint-folder": Derivation(checkpoint_folder),
-    "litgpt-targets": Derivation(litgpt_targets),
+    "litgpt-targets": Derivation(litgpt_targets, write_litgpt_targets, samples=({"method.targets": "all-linear"}, {"method.targets": "attention"})),
+    "megatron-offload": Derivation(
+        megatron_offload, write_megatron_offload, samples=({"offload.activations": "cpu", "offload.activation_modules": ("core_attn", "mlp_norm")},)
+    ),
     "titan-model": Derivation(titan_model),
     "titan-checkpointing": Derivation(
         titan_checkpointing, write_titan_checkpointing, samples=({"activations.checkpointing": "full"}, {"activations.checkpointing": "none"})

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.frameworks.codecs import count
+from advisor.job import Job
 
 
 def accelerate_processes(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,3 +36,23 @@ def world(raw: Mapping[str, Any]) -> dict[str, Any]:
     if raw.get("WORLD_SIZE") is None:
         return {}
     return {"hardware.gpus_per_node": max(1, count(raw["WORLD_SIZE"]) // count(raw.get("NNODES") or 1))}
+
+
+_CONTEXT = "parallelism_config.parallelism_config_"
+
+
+def accelerate_context(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """``cp_size`` is torch's ring over the sequence, ``sp_size`` DeepSpeed's Ulysses over the heads."""
+    ring, heads = raw.get(f"{_CONTEXT}cp_size"), raw.get(f"{_CONTEXT}sp_size")
+    if heads is not None and count(heads) > 1:
+        return {"parallel.context": count(heads), "parallel.context_kind": "ulysses"}
+    return {} if ring is None else {"parallel.context": count(ring), **({"parallel.context_kind": "ring"} if count(ring) > 1 else {})}
+
+
+def write_accelerate_context(wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:
+    """The size under the name of its kind."""
+    if "parallel.context" not in wanted:
+        return {}
+    if after.parallel.context_kind == "ulysses":
+        return {f"{_CONTEXT}sp_size": wanted["parallel.context"], f"{_CONTEXT}sp_backend": "deepspeed"}
+    return {f"{_CONTEXT}cp_size": wanted["parallel.context"]}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.frameworks.codecs import count, flag, targets
+from advisor.job import Job
 
 _LITGPT = {"lora_query": "q_proj", "lora_key": "k_proj", "lora_value": "v_proj", "lora_projection": "o_proj"}
 
@@ -36,3 +37,11 @@ def accumulation(raw: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     steps = count(total) // (count(micro) * count(devices) * count(raw.get("num_nodes") or 1))
     return {"batch.gradient_accumulation": steps} if steps >= 1 else {}
+
+
+def write_litgpt_targets(_wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:
+    """The switches that are off by default (query and value are on)."""
+    if after.method.targets not in ("all-linear", "attention"):
+        return {}
+    names = ["lora_query", "lora_key", "lora_value", "lora_projection", *(["lora_mlp"] if after.method.targets == "all-linear" else [])]
+    return dict.fromkeys(names, True)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.frameworks.codecs import SILENT, dtype, flag
+from advisor.frameworks.derive.derivation import RANK_KEY
 from advisor.job import Job
 
 _STAGE = re.compile(r"(?:zero|stage|ds_?z|(?<![a-z])z)[-_]?([0-3])(?!\d)", re.IGNORECASE)
@@ -34,9 +35,8 @@ def load_dtype(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 def write_load_dtype(wanted: Mapping[str, Any], _after: Job) -> dict[str, Any]:
     """The dtype by its long name."""
-    if "load.dtype" not in wanted:
-        return {}
-    return {"torch_dtype": {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[wanted["load.dtype"]]}
+    value = wanted.get("load.dtype") or wanted.get("precision.weights")
+    return {} if value is None else {RANK_KEY: {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}[value]}
 
 
 def swift_dtype(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,3 +67,18 @@ def mpt_config(raw: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     config = {k.removeprefix("model."): v for k, v in raw.items() if k != "model.name" and v is not None}
     return {"model.config": {"model_type": "mpt", **config}}
+
+
+def megatron_offload(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """``--fine-grained-activation-offloading --offload-modules core_attn ...``."""
+    if raw.get("fine-grained-activation-offloading") is not True:
+        return {}
+    modules = names(raw["offload-modules"]) if raw.get("offload-modules") else ()
+    return {"offload.activations": "cpu", **({"offload.activation_modules": modules} if modules else {})}
+
+
+def write_megatron_offload(_wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:
+    """The switch, and the modules."""
+    if after.offload.activations != "cpu":
+        return {}
+    return {"fine-grained-activation-offloading": True, "offload-modules": list(after.offload.activation_modules or ("core_attn",))}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.frameworks.codecs import flag, targets
+from advisor.job import Job
 
 _TORCHTUNE = {
     "llama2": "meta-llama/Llama-2-{}-hf", "llama3": "meta-llama/Meta-Llama-3-{}", "llama3_1": "meta-llama/Llama-3.1-{}", "llama3_2": "meta-llama/Llama-3.2-{}",
@@ -51,4 +52,28 @@ def torchtune_model(raw: Mapping[str, Any]) -> dict[str, Any]:
             found["method.targets"] = targets(list(names))
     elif family in _TORCHTUNE:
         found["method.kind"] = "full"
+    return found
+
+
+_BUILDERS = {  # hub id up to its size -> the family's module; families whose builders are named family_size
+    "meta-llama/Llama-2-": "llama2", "meta-llama/Meta-Llama-3-": "llama3", "meta-llama/Llama-3.1-": "llama3_1", "meta-llama/Llama-3.2-": "llama3_2",
+    "meta-llama/Llama-3.3-": "llama3_3", "mistralai/Mistral-": "mistral", "google/gemma-2-": "gemma2", "google/gemma-": "gemma",
+}  # fmt: skip
+
+
+def write_torchtune_model(wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:
+    """The builder with adapters (and on a quantised base), and which projections carry them."""
+    method, name = after.method, after.model.name or ""
+    prefix = next((p for p in _BUILDERS if name.startswith(p)), None)
+    size = re.match(r"(\d+(?:\.\d+)?)[bB]", name.removeprefix(prefix)) if prefix else None
+    if prefix is None or size is None or not wanted.keys() & {"method.kind", "method.base"}:
+        return {}
+    family = _BUILDERS[prefix]
+    adapter = "" if method.kind == "full" else "qlora_" if method.base == "nf4" else "lora_"
+    found: dict[str, Any] = {"model._component_": f"torchtune.models.{family}.{adapter}{family}_{size.group(1).replace('.', '_')}b"}
+    if adapter:
+        attention = ["q_proj", "v_proj"] if method.targets == "qv" else ["q_proj", "k_proj", "v_proj", "output_proj"]
+        found |= {"model.lora_attn_modules": attention, "model.apply_lora_to_mlp": method.targets == "all-linear"}
+        if method.kind == "dora":
+            found["model.use_dora"] = True
     return found

@@ -1,0 +1,95 @@
+"""The lines that a technique comes to in the user's own framework: keys of its files, or code where no key says it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from advisor import knowledge
+from advisor.job import Job
+from advisor.run import Run
+
+SCRIPT = "script"  # beside the layers' names: lines of the training script itself
+_DERIVED = frozenset({"default", "assumed", "inferred"})
+# Fields in which an engine or a method brings values with it: they get a line only where the framework would not settle them so by itself.
+_BROUGHT = (
+    "precision.weights", "precision.gradients", "precision.master", "precision.mixed", "precision.reduce", "precision.compute", "optimizer.states",
+    "optimizer.implementation", "parallel.shard", "parallel.replicate", "parallel.pipeline_rank", "parallel.reshard_after_forward", "method.adapter_dtype",
+    "method.dropout", "method.base", "method.double_quant", "activations.attention", "method.kbit_preparation", "method.targets", "framework.keeps_outputs",
+    "load.move_before_sharding", "save.to_host", "save.gather", "parallel.context_kind",
+)  # fmt: skip
+# What comes along with a change and has no setting of its own; where a change is about nothing else, it is the change.
+_ALONG = frozenset({
+    "precision.master", "precision.mixed", "precision.gradients", "precision.reduce", "optimizer.states", "parallel.pipeline_rank", "framework.keeps_outputs",
+    "load.move_before_sharding", "save.gather", "save.to_host", "method.kbit_preparation", "method.adapter_dtype", "reference", "rollout.sync",
+    "parallel.microbatches", "offload.gradients", "batch.lengths", "optimizer.implementation", "activations.selective",
+})  # fmt: skip
+_VALUE = re.compile(r"<([a-z_]+(?:\.[a-z_]+)+)>")
+
+
+def lines(before: Job, after: Job) -> Mapping[str, tuple[str, ...]]:
+    """The lines of every difference."""
+    from advisor.frameworks.settings import settings
+
+    try:
+        return settings(before, after, after.framework.name)
+    except knowledge.KnowledgeError:  # a table that cannot be loaded costs the lines, not the plan
+        return {}
+
+
+def changed_lines(before: Run, after: Run, technique: str | None = None) -> Mapping[str, tuple[str, ...]]:
+    """The lines for what was changed on purpose: values that only follow from it are the framework's business.
+
+    With ``technique``, the code of its page for this framework is added under :data:`SCRIPT` where no key says it.
+    """
+    from advisor.frameworks.settings import settings
+
+    try:
+        found = settings(before.job, after.job, after.job.framework.name, follows=following(before, after))
+    except knowledge.KnowledgeError:
+        found = {}
+    code = snippet(technique, after.job, bool(found)) if technique is not None else ()
+    return {**found, SCRIPT: code} if code else found
+
+
+def following(before: Run, after: Run) -> frozenset[str]:
+    """Fields whose values were not set on purpose, or that the framework settles so by itself once the rest is set."""
+    derived = frozenset(path for path, fact in after.facts.items() if fact.kind in _DERIVED and path not in after.changed)
+    purposes = {p for p in after.changed if after.job.get(p) != before.job.get(p)}
+    if "parallel.strategy" in purposes:
+        derived |= purposes & {"parallel.replicate"}  # the new group is all ranks
+    if purposes - _ALONG - derived:
+        derived |= purposes & _ALONG
+    brought = [p for p in _BROUGHT if p in purposes and p not in derived and _was_open(before, p) and not (p == "method.base" and after.job.get(p) != "none")]
+    if not brought:
+        return derived
+    cleared: dict[str, dict[str, Any]] = {}
+    for path in brought:
+        section, _, name = path.partition(".")
+        if getattr(after.job, section) is not None:
+            cleared.setdefault(section, {})[name] = None
+    alone = after.but(**cleared).job
+    return derived | {path for path in brought if alone.get(path) == after.job.get(path)}
+
+
+def _was_open(run: Run, path: str) -> bool:
+    fact = run.facts.get(path)
+    return fact is None or fact.kind in _DERIVED
+
+
+def snippet(technique: str, after: Job, has_lines: bool) -> tuple[str, ...]:
+    """The code of the technique's page for the job's framework, with the job's numbers put in; empty where it has none or keys say it all."""
+    try:
+        front, _ = knowledge.page("techniques", technique)
+    except knowledge.KnowledgeError:
+        return ()
+    name = after.framework.name or "custom"
+    for entry in front.get("code") or ():
+        if (name in entry["for"] or "*" in entry["for"]) and (entry.get("always") or not has_lines):
+            return tuple(_VALUE.sub(lambda m: _text(after.get(m.group(1))), str(entry["lines"])).rstrip("\n").split("\n"))
+    return ()
+
+
+def _text(value: Any) -> str:
+    return "..." if value is None else repr(list(value)) if isinstance(value, tuple) else str(value)

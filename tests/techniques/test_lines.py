@@ -1,0 +1,66 @@
+"""Every technique in every framework that can express it: lines that our own reader reads back as what was meant, or code of the technique's page."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from advisor import knowledge
+from advisor.frameworks.settings import settings
+from advisor.job import read_job
+from advisor.planner.lines import snippet
+from advisor.planner.stepping import changed_lines
+from advisor.run import resolve
+from advisor.techniques import all_techniques
+from tests.techniques.in_frameworks import FRAMEWORKS, SCRIPT, applied, beyond, missing, read_back
+
+BOUGHT = frozenset({"triage", "hardware"})  # what is done outside of the job's own files
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_lines_are_read_back_as_what_was_meant(framework: str) -> None:
+    faults = []
+    for name, technique in all_techniques().items():
+        if technique.tier in BOUGHT or not technique.estimated:
+            continue
+        for before, after in applied(framework, name):
+            lines = changed_lines(before, after, name)
+            read = read_back(framework, lines)
+            lost = {} if SCRIPT in lines else missing(framework, before, after, read)
+            if lost or (more := beyond(after, read)):
+                faults.append((name, before.job.parallel.strategy, lost, more if not lost else {}, dict(lines)))
+    assert not faults, "\n".join(map(str, faults[:5]))
+
+
+def test_snippets_are_known_frameworks_and_compile() -> None:
+    known = {*FRAMEWORKS, "*", "custom", "deepspeed", "fsdp-qlora"}
+    for name in knowledge.page_names("techniques"):
+        for entry in knowledge.page("techniques", name)[0].get("code") or ():
+            assert set(entry) <= {"for", "always", "lines"}
+            assert set(entry["for"]) <= known, name
+            if not set(entry["for"]) & {"axolotl", "llama-factory", "verl", "ms-swift", "openrlhf"}:
+                compile(re.sub(r"<[a-z_]+\.[a-z_]+>", "7", entry["lines"]), name, "exec")
+
+
+def test_no_derived_field_is_written() -> None:
+    """ZeRO-3 in LLaMA-Factory: the optimizer is the user's; that the engine steps it otherwise is not a setting."""
+    job = {"version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}, "batch": {"micro_batch": 2, "seq_len": 2048}, "framework": {"name": "llama-factory"},
+           "hardware": {"gpu": "a100-80gb", "gpus_per_node": 8}, "parallel": {"strategy": "ddp", "replicate": 8}}  # fmt: skip
+    before = resolve(read_job(job))
+    after = all_techniques()["zero-3"].apply(before)
+    assert not isinstance(after, type(None))
+    lines = changed_lines(before, after, "zero-3")  # type: ignore[arg-type]
+    assert "llama-factory" not in lines
+    assert lines["deepspeed"] == ('{"zero_optimization": {"stage": 3}}',)
+
+
+def test_a_layer_is_written_only_where_it_is_in_force() -> None:
+    before = read_job({"version": 1, "framework": {"name": "trl"}, "parallel": {"strategy": "ddp", "replicate": 8}})
+    after = before.but(parallel={"strategy": "fsdp2", "shard": 8, "replicate": 1}, precision={"gradients": "fp32"})
+    assert "deepspeed" not in settings(before, after, "trl")
+
+
+def test_numbers_are_put_into_the_code() -> None:
+    job = read_job({"version": 1, "framework": {"name": "hf-trainer"}, "batch": {"seq_len": 1024}})
+    assert "max_length=1024" in snippet("shorter-sequence", job, False)[0]
