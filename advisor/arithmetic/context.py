@@ -108,6 +108,11 @@ class Context:
         return self.strategy in MEGATRON
 
     @property
+    def masters(self) -> bool:
+        """An fp32 copy of what trains: as the job says; with DeepSpeed always (stage_1_and_2.py and stage3.py clone partitions as fp32)."""
+        return self.job.precision.master == "fp32" or self.strategy.startswith("zero")
+
+    @property
     def gradients_kept(self) -> bool:
         """Gradients of earlier micro batches are alive in a later forward pass; those of earlier steps too where zero_grad fills zeros (torch before 2.0)."""
         return (self.accumulation > 1 or not self.at_least("torch", 2)) and not self.job.optimizer.in_backward

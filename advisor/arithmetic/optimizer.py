@@ -79,7 +79,7 @@ def _each(ctx: Context, adapter: bool) -> int:
     Beside adapters, modules that are trained whole (peft modules_to_save) keep the base's dtype, and so do their states.
     """
     said = ctx.run.facts.get("optimizer.states")
-    derived = said is not None and said.kind not in ("stated", "read") and ctx.job.precision.master != "fp32"
+    derived = said is not None and said.kind not in ("stated", "read") and not ctx.masters
     if ctx.job.optimizer.states not in ("fp32", "bf16", "fp16"):
         return ctx.adapter if adapter else ctx.state
     return ctx.weight if not adapter and derived and ctx.method in ADAPTED else ctx.state

@@ -57,7 +57,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         )  # fmt: skip
     yield from _casts(ctx)
     yield from _fp8(ctx)
-    if job.precision.master == "fp32" and c.learned and not ctx.optimizer_away:
+    if ctx.masters and c.learned and not ctx.optimizer_away:
         over = state_ranks(ctx)
         yield Holding(
             "weights", "fp32 masters", 4 * learned_share(ctx, over), alive - {at.LOAD_READY} - ({at.GENERATE, at.SCORE,
