@@ -15,6 +15,7 @@ _PUBLIC = {
     "estimate": "advisor.arithmetic",
     "diagnose": "advisor.diagnosis",
     "plan": "advisor.planning",
+    "watch": "advisor.measurement",
 }
 __all__ = list(_PUBLIC)
 __version__ = "0.1.0"
