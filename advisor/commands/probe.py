@@ -27,6 +27,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--snapshot", metavar="FILE", type=Path, help="write a memory snapshot (pickle) that PyTorch's memory viewer opens")
     parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, metavar="SECONDS", help=f"end the probe after this long (default {TIMEOUT_SECONDS})")
     parser.add_argument("--install-versions", action="store_true", help="let pip fetch the job's versions of transformers, peft, trl, accelerate into a cache")
+    depth = parser.add_mutually_exclusive_group()
+    depth.add_argument("--whole", action="store_const", dest="extrapolate", const=False, help="run every layer of a large model, for reserved memory too")
+    depth.add_argument("--few-layers", action="store_const", dest="extrapolate", const=True, help="run a few layers and extend them, exactly or not at all")
     parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight")
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     options.add_overrides(parser)
@@ -49,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         seen = probe(
             resolved, timeout=args.timeout, say=_silent if args.quiet else _say, timeline=args.timeline, snapshot=args.snapshot,
-            install_versions=args.install_versions,
+            install_versions=args.install_versions, extrapolate=args.extrapolate,
         )  # fmt: skip
     except CannotProbe as error:
         print(f"advisor: {error}", file=sys.stderr)
@@ -121,5 +124,8 @@ def _comparison(seen: Probed, estimated: Ledger | None, paper: Paper) -> str:
     for note in seen.notes:
         paper.say(f"Note: {note}.", indent=2, hang=4)
     modes = ", ".join(f"{show(size)} {mode}" for mode, size in seen.reserved.items())
-    paper.say(f"{seen.events:,} births and deaths in {seen.seconds:.1f} s. Reserved by the allocator's mode: {modes}.", indent=2)
+    if seen.reserved:
+        paper.say(f"{seen.events:,} births and deaths in {seen.seconds:.1f} s. Reserved by the allocator's mode: {modes}.", indent=2)
+    else:
+        paper.say(f"A few layers, extended to the byte, in {seen.seconds:.1f} s; reserved memory is the estimate's (--whole replays every layer).", indent=2)
     return paper.text()

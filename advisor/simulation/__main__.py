@@ -14,6 +14,7 @@ from typing import Any
 
 from advisor.job import JobError, read_job
 from advisor.run import Run, resolve
+from advisor.simulation import versions
 from advisor.simulation.probing import MEMORY_BYTES, to_dict
 from advisor.simulation.request import CannotProbe
 
@@ -57,10 +58,26 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, object]:
     import torch
     import transformers
 
-    from advisor.simulation import allocator, snapshot, timeline, versions
+    from advisor.simulation import allocator, extrapolating, snapshot, timeline
     from advisor.simulation.step import STEPS, record
 
     torch.set_num_threads(1)
+    software = {"torch": torch.__version__, "transformers": transformers.__version__}
+    vocab = run.architecture.vocab if run.architecture else 0
+    if request.get("extrapolate"):
+        try:
+            extended = extrapolating.ledger(run, _say, software)
+            software |= _others()
+            notes = _notes(run, software)
+            return {
+                "ledger": {**to_dict(extended), "software": software},
+                "reserved": {},
+                "events": 0,
+                "seconds": round(time.perf_counter() - started, 2),
+                "notes": notes,
+            }
+        except extrapolating.Refused as why:
+            _say(f"all layers, because {why}")
     recorder = record(run, _say)
     gc.collect()
     _say("replaying the allocator")
@@ -76,9 +93,7 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, object]:
     first = replays[modes[0]]
     for number, size in first.granted.items():
         storages[number].bytes = size
-    software = {"torch": torch.__version__, "transformers": transformers.__version__}
-    software |= {name: version for name in versions.PACKAGES[1:] if name in sys.modules and (version := versions.installed(name))}
-    vocab = run.architecture.vocab if run.architecture else 0
+    software |= _others()
     if request.get("timeline"):
         whole = timeline.as_json(events, storages, recorder.marks, vocab=vocab, last_step=STEPS - 1)
         Path(request["timeline"]).write_text(json.dumps(whole), encoding="utf-8")
@@ -92,6 +107,10 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, object]:
         "seconds": round(time.perf_counter() - started, 2),
         "notes": _notes(run, software),
     }
+
+
+def _others() -> dict[str, str]:
+    return {name: version for name in versions.PACKAGES[1:] if name in sys.modules and (version := versions.installed(name))}
 
 
 def _notes(run: Run, software: dict[str, str]) -> list[str]:

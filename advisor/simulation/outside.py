@@ -20,18 +20,20 @@ def complete(run: Run, ledger: Ledger, reserved: dict[str, int], *, same_version
 
     always = frozenset(m.id for m in ledger.moments)
     peak = ledger.peak().bytes
-    expected = reserved.get("default", max(reserved.values(), default=peak))
+    others = _estimated(run)
+    guessed = peak + sum(h.bytes for h in others if h.part == "allocator")
+    expected = reserved.get("default", max(reserved.values(), default=guessed))
     cache = Holding(
         "allocator", "cached blocks of the allocator", max(0, expected - peak), always, "max_reserved - max_allocated",
         {"max_reserved": expected, "max_allocated": peak, **{f"{mode} mode": size for mode, size in reserved.items()}},
-        "the recorded stream replayed through the allocator's rules (c10/cuda/CUDACachingAllocator.cpp)",
+        "the recorded stream replayed through the allocator's rules (c10/cuda/CUDACachingAllocator.cpp)" if reserved else "the estimate's: no whole stream",
     )  # fmt: skip
-    context = [replace(h, moments=always) for h in _estimated(run) if h.part == "context"]
+    context = [replace(h, moments=always) for h in others if h.part == "context"]
     loaded = sum(h.bytes for h in context)
     off = OWN_VERSIONS if same_versions else OTHER_VERSIONS
 
     def widths(whole: Ledger) -> dict[str, Interval]:
-        low, high = min([expected, *reserved.values()]), max([expected, *reserved.values()])
+        low, high = min([peak if not reserved else expected, *reserved.values()]), max([expected, *reserved.values()])
         lowest, highest = low * (1 - off), high * (1 + off)
         host = whole.host_peak()
         return {

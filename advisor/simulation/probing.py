@@ -18,6 +18,7 @@ from advisor.simulation import outside, versions
 from advisor.simulation.request import CannotProbe
 
 TIMEOUT_SECONDS = 600
+WHOLE_PARAMETERS = 9_000_000_000  # models up to 8B run whole in seconds
 MEMORY_BYTES = 16 << 30  # address space: torch maps some gigabytes that it never touches
 
 
@@ -47,17 +48,26 @@ class Handle:
 
 def probe(
     run: Run, *, timeout: float = TIMEOUT_SECONDS, say: Callable[[str], None] = lambda _: None, handle: Handle | None = None,
-    timeline: Path | None = None, snapshot: Path | None = None, install_versions: bool = False,
+    timeline: Path | None = None, snapshot: Path | None = None, install_versions: bool = False, extrapolate: bool | None = None,
 ) -> Probed:  # fmt: skip
     """Run the job's real code without a device; ``timeline`` and ``snapshot`` are files to write.
 
     The run's own versions of the libraries are used where they are cached; ``install_versions`` lets pip fetch what is missing.
 
+    ``extrapolate``: run a few layers and extend them, exactly or not at all (then there is no stream, so reserved memory is the estimate's);
+    by default for models of more than :data:`WHOLE_PARAMETERS` whose layers are alike, unless a stream is asked for.
+
     Raises:
         CannotProbe: torch is missing, the job can not be run, it took too long, or it was cancelled.
     """
     handle = handle or Handle()
-    request = {"job": run.effective.to_dict(), **{name: str(path.resolve()) for name, path in (("timeline", timeline), ("snapshot", snapshot)) if path}}
+    request: dict[str, Any] = {
+        "job": run.effective.to_dict(),
+        **{name: str(path.resolve()) for name, path in (("timeline", timeline), ("snapshot", snapshot)) if path},
+    }
+    large = run.architecture is not None and run.architecture.parameters > WHOLE_PARAMETERS
+    if not (timeline or snapshot) and (large if extrapolate is None else extrapolate):
+        request["extrapolate"] = True
     overlay, why = _overlay(run, say, install=install_versions)
     command = [sys.executable, "-m", "advisor.simulation"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -68,13 +68,13 @@ def _one_step(recorder: Recorder, model: torch.nn.Module, optimizer: torch.optim
         loss = outputs["loss"] if isinstance(outputs, dict) else outputs.loss
         kept = outputs if job.framework.keeps_outputs else None
         del outputs
-        recorder.phase = "backward"
+        recorder.phase, recorder.module = "backward", ""
         loss.backward()
         del loss, tokens, kept
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             recorder.label(parameter.grad, "gradients", name)
-    recorder.phase = "step"
+    recorder.phase, recorder.module = "step", ""
     if clip and not job.optimizer.in_backward:
         torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
     optimizer.step()
@@ -114,18 +114,30 @@ def _forward(model: torch.nn.Module, job: Job, device: str) -> Callable[..., Any
 
 
 def _modules(recorder: Recorder, model: torch.nn.Module) -> None:
-    """Keep the recorder's idea of the module that runs up to date."""
+    """Keep the recorder's idea of the module that runs up to date; in the backward pass, of the layer whose output's gradient came last."""
     stack: list[str] = []
+    layer = [""]
+
+    def reached(name: str) -> Callable[[torch.Tensor], None]:
+        def hook(_: torch.Tensor) -> None:
+            layer[0] = recorder.module = name
+
+        return hook
+
     for name, module in model.named_modules():
 
         def enter(_: torch.nn.Module, __: object, *, name: str = name) -> None:
             stack.append(name)
             recorder.module = name
 
-        def leave(_: torch.nn.Module, __: object, ___: object) -> None:
+        def leave(_: torch.nn.Module, __: object, output: Any, *, name: str = name) -> None:
             if stack:
                 stack.pop()
-            recorder.module = stack[-1] if stack else ""
+            recorder.module = stack[-1] if stack else layer[0] if recorder.phase == "backward" else ""
+            first = output[0] if isinstance(output, tuple) and output else output
+            if recorder.phase == "forward" and name.rpartition(".")[2].isdigit() and isinstance(first, torch.Tensor) and first.requires_grad:
+                hooked: Any = first
+                hooked.register_hook(reached(name))
 
         module.register_forward_pre_hook(enter)
         module.register_forward_hook(leave, always_call=True)

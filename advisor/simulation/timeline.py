@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from advisor.ledger import Holding, Ledger, Moment
 
 PHASE_OF = {"build": "load", "forward": "forward", "backward": "backward", "step": "step"}
+SUM = "sum of the tensors alive, as the allocator counts them"
 _LAYER = re.compile(r"\.\d+\.")
 
 
@@ -91,9 +92,7 @@ def ledger(
         for (part, label, dtype), sizes in groups.items():
             values = {"tensors": len(sizes), "bytes": sum(sizes)}
             moment = frozenset({f"probe.{name}"})
-            holdings.append(
-                Holding(part, label, sum(sizes), moment, "sum of the tensors alive, each rounded up to 512 B", values, "recorded by the probe", dtype)
-            )
+            holdings.append(Holding(part, label, sum(sizes), moment, SUM, values, "recorded by the probe", dtype))
     moments = tuple(Moment(f"probe.{name}", PHASE_OF.get(name, name)) for name in points)
     return Ledger("probed", tuple(holdings), moments, rank="max", software=software)
 

@@ -1,0 +1,152 @@
+"""A deep model's peak from runs of three, four and five of its layers: each segment of the step on its own, and the maximum afterwards.
+
+A step's memory is a maximum of terms that are linear in the number of layers; the maximum itself is not, because its place moves. So the
+stream is cut into segments (phase, module with its layer as first, middle or last, operator); the largest moment of each is linear in the
+layers. Three runs check that: the fifth layer must add, to the byte, what the fourth added, else the extrapolation is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from advisor.ledger import Holding, Ledger, Moment
+from advisor.run import Run
+from advisor.simulation import timeline
+from advisor.simulation.recorder import Recorder
+from advisor.simulation.step import STEPS, record
+
+DEPTHS = (3, 4, 5)
+LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+_INDEX = re.compile(r"(?<=\.)(\d+)(?=\.|$)")
+Segment = tuple[str, str, str]  # phase, place, operator
+Group = tuple[str, str, str]  # part, name, dtype
+
+
+class Refused(ValueError):  # noqa: N818  a reason, not a fault
+    """Why this model is run whole."""
+
+
+@dataclass
+class Largest:
+    """The largest moment of a segment: bytes, and tensors and bytes of each group alive in it."""
+
+    bytes: int = -1
+    groups: dict[Group, tuple[int, int]] = field(default_factory=dict)
+
+
+def depth_key(run: Run) -> str:
+    """The config's name for the number of layers.
+
+    Raises:
+        Refused: the layers are not all alike, or the config does not say how many there are.
+    """
+    arch, config = run.architecture, run.effective.model.config
+    if arch is None or len(arch.blocks) != 1 or arch.vision or arch.encoder_decoder:
+        raise Refused("its layers are not all alike")
+    if config is None:
+        raise Refused("its config is not written in the job")
+    for key in LAYER_KEYS:
+        if config.get(key) == arch.layers:
+            return key
+    raise Refused("its config does not say how many layers there are in a key that is known")
+
+
+def ledger(run: Run, say: Callable[[str], None], software: Mapping[str, str]) -> Ledger:
+    """The probed ledger of the whole depth, exact to the byte.
+
+    Raises:
+        Refused: a segment is not linear, or the layers are not alike.
+    """
+    key = depth_key(run)
+    assert run.architecture is not None
+    layers = run.architecture.layers
+    seen = []
+    for depth in DEPTHS:
+        say(f"{depth} of {layers} layers")
+        config = {**(run.effective.model.config or {}), key: depth}
+        shallow = replace(run, job=run.effective.but(model={"config": config}), deviations=(), _cache={})
+        recorder = record(shallow, lambda _: None)
+        seen.append(segments(recorder, depth, run.architecture.vocab))
+    return _ledger(extended(seen[0], seen[1], seen[2], layers), software)
+
+
+def segments(recorder: Recorder, depth: int, vocab: int) -> dict[Segment, Largest]:
+    """The largest moment of each segment of the last step."""
+    found: dict[Segment, Largest] = {}
+    alive: dict[Group, tuple[int, int]] = {}
+    current, phase, step = 0, "build", 0
+    begins = {at: (name, number) for at, name, number in recorder.marks}
+
+    def look(segment: Segment) -> None:
+        best = found.setdefault(segment, Largest())
+        if current > best.bytes:
+            best.bytes, best.groups = current, dict(alive)
+
+    for index, event in enumerate(recorder.events):
+        if index in begins:
+            phase, step = begins[index]
+            if step == STEPS - 1:
+                look((phase, "", "begin"))
+        storage = recorder.storages[event.id]
+        sign = -1 if event.free else 1
+        group = (timeline.part_of(storage, vocab), timeline.name_of(storage), storage.dtype)
+        count, size = alive.get(group, (0, 0))
+        alive[group] = (count + sign, size + sign * storage.bytes)
+        if not alive[group][0]:
+            del alive[group]
+        current += sign * storage.bytes
+        if not event.free and step == STEPS - 1:
+            look((phase, _place(storage.module, depth), storage.operator))
+    return found
+
+
+def _place(module: str, depth: int) -> str:
+    def name(match: re.Match[str]) -> str:
+        number = int(match[1])
+        return "first" if number == 0 else "last" if number == depth - 1 else "middle"
+
+    return _INDEX.sub(name, module, count=1)
+
+
+def extended(third: Mapping[Segment, Largest], fourth: Mapping[Segment, Largest], fifth: Mapping[Segment, Largest], layers: int) -> dict[Segment, Largest]:
+    """Each segment at the whole depth.
+
+    Raises:
+        Refused: naming the segment that is not linear.
+    """
+    if not third.keys() == fourth.keys() == fifth.keys():
+        raise Refused("a segment comes or goes with depth")
+    out = {}
+    for segment, last in fifth.items():
+        before, first = fourth[segment], third[segment]
+        added = last.bytes - before.bytes
+        if before.bytes - first.bytes != added:
+            raise Refused(f"{segment[2] or segment[0]} in {segment[1] or segment[0]} is not linear in the layers")
+        more = layers - DEPTHS[-1]
+        groups = {}
+        for group in {**before.groups, **last.groups}:
+            (count, size), (count_before, size_before) = last.groups.get(group, (0, 0)), before.groups.get(group, (0, 0))
+            grown = (count + more * (count - count_before), size + more * (size - size_before))
+            if grown[1]:
+                groups[group] = grown
+        out[segment] = Largest(last.bytes + more * added, groups)
+    return out
+
+
+def _ledger(found: Mapping[Segment, Largest], software: Mapping[str, str]) -> Ledger:
+    tops: dict[str, Largest] = {}
+    for (phase, _, _), largest in found.items():
+        if phase not in tops or largest.bytes > tops[phase].bytes:
+            tops[phase] = largest
+    holdings, moments = [], []
+    for phase, top in tops.items():
+        if sum(size for _, size in top.groups.values()) != top.bytes or any(size < 0 for _, size in top.groups.values()):
+            raise Refused(f"what is alive at the largest moment of the {phase} changes with depth")
+        moment = Moment(f"probe.{phase}", timeline.PHASE_OF.get(phase, phase))
+        moments.append(moment)
+        for (part, name, dtype), (count, size) in top.groups.items():
+            values = {"tensors": count, "bytes": size}
+            holdings.append(Holding(part, name, size, frozenset({moment.id}), timeline.SUM, values, "recorded by the probe, extended by layers", dtype))
+    return Ledger("probed", tuple(holdings), tuple(moments), rank="max", software=software)
