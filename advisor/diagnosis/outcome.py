@@ -9,6 +9,7 @@ from advisor.report import Finding, Question, Verdict
 from advisor.rules import counters
 from advisor.rules.engine import Judgement
 from advisor.rules.estimating import ledger_of
+from advisor.rules.shard.communication_buffers import WAITED
 from advisor.run import Run
 from advisor.units import show
 
@@ -28,9 +29,13 @@ def outcome(run: Run, real: Run, evidence: Evidence, judgement: Judgement, asked
     if failure is not None:
         if top is not None and top.cause == "not-memory" and top.confidence >= LIKELY:
             return "not-memory", f"{top.title}: {top.evidence[0].says}."
+        if failure.kind == "collective" and dict(failure.details).get("what") in WAITED and top is None:
+            return "not-memory", "A rank waited for another one in vain, and nothing shows that memory ran out: the first rank's own error is what counts."
         if failure.kind in MEMORY_KINDS:
             return "ooms", _failed(evidence, top)
         return "not-memory", "The text reports a failure, and it is not one of memory."
+    if top is not None and top.cause == "not-memory" and top.confidence >= LIKELY and _told_by_text(top):
+        return "not-memory", f"{top.title}: {top.evidence[0].says}."
     if _nothing_read(run, evidence, judgement):
         return "unreadable", _unreadable(evidence)
     if run.missing or ledger_of(run) is None:

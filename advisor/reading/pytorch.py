@@ -17,7 +17,9 @@ from advisor.reading.found import Found
 from advisor.reading.pattern import pattern as lazily
 from advisor.units import Size, read_size
 
-_S = r"(\d{1,24}(?:\.\d{1,9})?(?:[KMGTPE]iB|bytes|byte|[KMGT]B|B))"  # a size without white space, c10::CachingAllocator::format_size
+_S = (
+    r"(?<!\d[.,])(?<!\d[.,][OoIl])(\d{1,24}(?:\.\d{1,9})?(?:[KMGTPE]iB|bytes|byte|[KMGT]B|B))"  # a size without white space, c10::CachingAllocator::format_size
+)
 
 HEAD = lazily(
     r"(?:CUDA|HIP|XPU|NPU|MPS backend|MUSA|MLU|GCU|HPU|SDAA|NPU)\s*out\s*of\s*memory|Tried\s+to\s+allocate|CUDA (?:driver )?error: out of memory|"

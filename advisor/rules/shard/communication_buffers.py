@@ -12,6 +12,9 @@ from advisor.run import Run
 from advisor.units import show
 
 
+WAITED = ("time-out", "peer gone", "SIGTERM")  # a rank that waited for another one: nothing of memory
+
+
 def _bucket(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "bucket")
 
@@ -26,7 +29,9 @@ def _unit(run: Run, evidence: Evidence) -> str | None:
 
 def _collective(_run: Run, evidence: Evidence) -> str | None:
     failure = evidence.failure
-    return "the communicator's own allocation failed" if failure is not None and failure.kind == "collective" else None
+    if failure is None or failure.kind != "collective" or dict(failure.details).get("what") in WAITED:
+        return None
+    return "the communicator's own allocation failed"
 
 
 def _cached(_run: Run, evidence: Evidence) -> str | None:
