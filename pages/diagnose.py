@@ -148,7 +148,7 @@ if report.verdict not in ("unreadable", "not-memory") and report.ledger is not N
     clicked = show_ledger(report.ledger, report.capacity_bytes, "ledger")
     open_part(report.ledger, clicked, "part")
 show_causes(report)
-show_changes(report)
+show_changes(report, HELD.get("texts", ()))
 if report.run is not None and report.verdict not in ("unreadable", "not-memory"):
     st.header("Prove it: probe this run")
     show_probe(report.run, "diagnose-probe")

@@ -107,7 +107,7 @@ if report.ledger is not None and report.ledger.peak().bytes:
     st.header("Who holds the memory, and when")
     show_ledger(report.ledger, report.capacity_bytes, "saved-ledger")
 show_causes(report)
-show_changes(report)
+show_changes(report, [(name, content) for name, content in body.get("texts") or ()])
 if body.get("texts"):
     with st.expander("The text it was made from, masked", icon=":material/article:"):
         for name, content in body["texts"]:

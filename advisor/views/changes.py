@@ -61,7 +61,7 @@ def _ratio(before: Run, after: Run) -> float | None:
     return step_time(after).seconds_per_token / first if first else None
 
 
-def show_changes(report: Report) -> None:
+def show_changes(report: Report, texts: Sequence[tuple[str, str]] = ()) -> None:
     """Summary, the plan's steps (ticked), the alternatives (not ticked), and what the ticked ones come to."""
     plan = report.plan
     if not plan.steps and not plan.alternatives and not plan.summary:
@@ -85,7 +85,7 @@ def show_changes(report: Report) -> None:
     if plan.irreducible:
         st.markdown(plain(plan.irreducible))
     if report.run is not None and report.ledger is not None and (plan.steps or others):
-        _sum(report, ticked)
+        _sum(report, ticked, texts)
     if plan.runner_up:
         st.caption("The next best plan: " + ", then ".join(plain(s.title) for s in plan.runner_up))
 
@@ -149,7 +149,7 @@ def _language(lines: Sequence[str]) -> str | None:
     return "yaml" if ": " in text and "=" not in text.split(":", 1)[0] else "python"
 
 
-def _sum(report: Report, ticked: Sequence[str]) -> None:
+def _sum(report: Report, ticked: Sequence[str], texts: Sequence[tuple[str, str]]) -> None:
     assert report.run is not None and report.ledger is not None
     together = apply_together(report.run, ticked)
     if together is None:
@@ -170,6 +170,8 @@ def _sum(report: Report, ticked: Sequence[str]) -> None:
         for name, why in together.refused:
             st.caption(f"{words.title('techniques', name)} does not go with the others: {plain(why)}")
         _all_lines(report, together.run, len(ticked))
+        if ticked and texts:
+            _own_files(report, together.run, texts)
 
 
 def _all_lines(report: Report, run: Run, count: int) -> None:
@@ -183,3 +185,27 @@ def _all_lines(report: Report, run: Run, count: int) -> None:
             for framework, lines in found.items():
                 st.caption(plain(framework))
                 st.code("\n".join(lines), language=_language(lines), wrap_lines=True)
+
+
+def _own_files(report: Report, run: Run, texts: Sequence[tuple[str, str]]) -> None:
+    """The ticked changes as a diff of what was pasted; worked out when it is looked at, because the changed files are read again."""
+    opened = st.expander("As a diff of your own files", icon=":material/difference:", on_change="rerun", key="own-files")
+    if not opened.open or report.run is None:
+        return
+    from advisor.frameworks.settings import settings
+    from advisor.own_files import placed
+
+    lines = settings(report.run.job, run.job, report.run.job.framework.name)
+    found = placed(texts, report.evidence, lines, report.run.job, run.job)
+    with opened:
+        if not found.files:
+            st.markdown("None of these changes has a place in what was pasted. The lines above say what to set.")
+            return
+        st.caption("The changed files were read again, and they give these settings.")
+        for file in found.files:
+            st.code(file.diff, language="diff", wrap_lines=True)
+            with st.popover(f"The whole of {plain(file.name)}, changed", icon=":material/content_copy:"):
+                st.code(file.after, language=None, height=400)
+        for framework, rest in found.left.items():
+            st.caption(f"No place for it in what was pasted; in your {plain(framework)} settings, where you use them:")
+            st.code("\n".join(rest), language=_language(rest), wrap_lines=True)

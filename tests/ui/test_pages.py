@@ -210,3 +210,12 @@ def test_the_server_never_loads_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_ticked_changes_are_a_diff_of_what_was_pasted() -> None:
+    at = app().run()
+    at.session_state["own-files"] = True
+    at.button(key="sample:1-loss-qlora").click().run()
+    assert not at.exception
+    diffs = [c.value for c in at.code if c.value.startswith("--- a/args.py")]
+    assert diffs and "use_liger_kernel=True" in diffs[0]

@@ -1,0 +1,234 @@
+"""Lines to change, put into the files that a person pasted: a key that is there gets its new value, a new one goes beside its kin.
+
+Nothing is guessed: a change is placed only where its key, or a key of the same table, was read from that file; the changed files are read
+again, and a change that does not come back as the wanted value is not offered.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from functools import cache
+from typing import Any
+
+from advisor.evidence import Evidence
+from advisor.job import Job
+
+Path = tuple[str, ...]
+_CALL = re.compile(r"^[\w.]+\(\.\.\., ?(.*)\)$", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """One file before and after."""
+
+    name: str
+    before: str
+    after: str
+
+    @property
+    def diff(self) -> str:
+        """A unified diff, with a line of context."""
+        lines = unified_diff(self.before.splitlines(), self.after.splitlines(), f"a/{self.name}", f"b/{self.name}", n=1, lineterm="")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The files that change, and the lines that have no place in them, by framework."""
+
+    files: tuple[Changed, ...]
+    left: Mapping[str, tuple[str, ...]]
+
+
+def placed(texts: Sequence[tuple[str, str]], evidence: Evidence, settings: Mapping[str, Sequence[str]], before: Job, after: Job) -> Placed:
+    """Put ``settings`` (lines by framework) into ``texts`` (name, content); ``before`` and ``after`` are the jobs between which they lie."""
+    contents, left = dict(texts), {}
+    for framework, lines in settings.items():
+        wanted = pairs(lines)
+        if wanted is None:
+            left[framework] = tuple(lines)
+            continue
+        trial = dict(contents)
+        for key, value in wanted:
+            spot = _spot(trial, evidence, framework, key)
+            new = None if spot is None else _edited(trial[spot[0]], spot, key, value)
+            if spot is None or new is None:
+                left[framework] = tuple(lines)  # half of a change is not a change
+                break
+            trial[spot[0]] = new
+        else:
+            contents = trial
+    files = tuple(Changed(name, _canonical(text), contents[name]) for name, text in texts if contents[name] not in (text, _canonical(text)))
+    if not files or not _reads_back(contents, before, after):
+        return Placed((), {name: tuple(lines) for name, lines in settings.items()})
+    return Placed(files, left)
+
+
+def pairs(lines: Sequence[str]) -> list[tuple[Path, Any]] | None:
+    """Keys (dotted ones as several parts) and values of a framework's lines; ``None`` where they are no settings (code, a command)."""
+    import yaml
+
+    text = "\n".join(lines).strip()
+    try:
+        if text.startswith("{"):
+            return list(_leaves(json.loads(text)))
+        if all("=" in line.split("(")[0] or _CALL.match(line) for line in lines) and not text.startswith(("#", "export ", "--")):
+            inner = ", ".join(m[1] if (m := _CALL.match(line)) else line for line in lines)
+            call = ast.parse(f"f({inner})", mode="eval").body
+            if not isinstance(call, ast.Call) or call.args:
+                return None
+            return [((k.arg,), ast.literal_eval(k.value)) for k in call.keywords if k.arg]
+        found = yaml.safe_load(text)
+    except (ValueError, SyntaxError, yaml.YAMLError):
+        return None
+    return list(_leaves(found)) if isinstance(found, dict) else None
+
+
+def _leaves(data: Mapping[str, Any], above: Path = ()) -> Iterable[tuple[Path, Any]]:
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, (*above, str(key)))
+        else:
+            yield (*above, str(key)), value
+
+
+def _spot(contents: Mapping[str, str], evidence: Evidence, framework: str, key: Path) -> tuple[str, int, str, bool] | None:
+    """(file, line, key as read, whether it is the key itself): where it stands, else where the most kin of its table stand."""
+    known = _keys(framework)
+    kin: dict[str, list[tuple[int, str]]] = {}
+    for where, read, _ in evidence.seen_keys:
+        name, _, number = where.rpartition(":")
+        if name not in contents or not number.isdecimal():
+            continue
+        if read == ".".join(key) or (len(key) == 1 and read.rpartition(".")[2] == key[0] and read in known):
+            return name, int(number), read, True
+        if read in known and known[read] == known.get(".".join(key), ()):  # kin: a key of the same table and of the same calls
+            kin.setdefault(name, []).append((int(number), read))
+    if not kin:
+        return None
+    name = max(kin, key=lambda n: len(kin[n]))
+    return name, *kin[name][-1], False
+
+
+@cache
+def _keys(framework: str) -> Mapping[str, tuple[str, ...]]:
+    """Keys of a framework's table and of those that it inherits, each with the calls in which alone it has its meaning."""
+    from advisor.frameworks.table import stack
+
+    try:
+        tables = {table.name: table for table in stack(framework)}
+    except Exception:  # a layer's name that is no table ("script", "launch"): it has no keys
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    name: str | None = framework
+    while name is not None and name in tables:
+        found = {key: entry.scopes for entry in tables[name].entries for key in entry.all_keys} | found
+        name = tables[name].inherits
+    return found
+
+
+def _edited(text: str, spot: tuple[str, int, str, bool], key: Path, value: Any) -> str | None:
+    name, number, read, itself = spot
+    if (data := _as_json(text)) is not None:
+        return _set(data, key, value)
+    lines = text.splitlines()
+    if not 0 < number <= len(lines):
+        return None
+    line, leaf = lines[number - 1], (key[-1] if itself else read.rpartition(".")[2])
+    if (m := re.search(rf"--{re.escape(leaf)}([ =])(\S+)", line)) is not None:
+        new = f"--{key[-1]}{m[1]}{value}"
+        lines[number - 1] = line[: m.start()] + (new + line[m.end() :] if itself else m[0] + " " + new + line[m.end() :])
+    elif (m := re.search(rf"^(\s*)[\"']?{re.escape(leaf)}[\"']?:\s*([^#]*?)(\s+#.*)?$", line)) is not None and not name.endswith(".py"):
+        if itself:
+            lines[number - 1] = f"{line[: m.start(2)]}{_as_yaml(value)}{m[3] or ''}"
+        elif len(key) == 1 and not m[1]:
+            lines.append(f"{key[0]}: {_as_yaml(value)}")
+        else:
+            return None
+    elif (m := re.search(rf"\b{re.escape(leaf)}(\s*=\s*)", line)) is not None and (end := _value_end(line, m.end())) is not None:
+        if itself:
+            lines[number - 1] = f"{line[: m.end()]}{value!r}{line[end:]}"
+        elif line[end:].strip() == "," and line[: m.start()].strip() == "":
+            lines.insert(number, f"{line[: m.start()]}{key[-1]}={value!r},")
+        elif len(key) == 1 and line[end:].lstrip()[:1] in (",", ")"):
+            lines[number - 1] = f"{line[:end]}, {key[0]}={value!r}{line[end:]}"
+        else:
+            return None
+    else:
+        return None
+    return "\n".join(lines) + ("\n" if text.endswith("\n") else "")
+
+
+def _value_end(line: str, start: int) -> int | None:
+    """Where a Python value that begins at ``start`` ends within its line; ``None`` where it goes on in the next."""
+    depth, quote = 0, ""
+    for at in range(start, len(line)):
+        c = line[at]
+        if quote:
+            quote = "" if c == quote else quote
+        elif c in "\"'":
+            quote = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            if depth == 0:
+                return at
+            depth -= 1
+        elif depth == 0 and c in ",#\n":
+            return len(line[:at].rstrip())
+    return len(line.rstrip()) if not depth and not quote else None
+
+
+def _as_json(text: str) -> dict[str, Any] | None:
+    if text.lstrip()[:1] != "{":
+        return None
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _canonical(text: str) -> str:
+    """A JSON file as it is written after a change, so that the diff shows the change alone."""
+    data = _as_json(text)
+    return text if data is None else json.dumps(data, indent=2) + "\n"
+
+
+def _set(data: dict[str, Any], key: Path, value: Any) -> str | None:
+    inside = data
+    for part in key[:-1]:
+        inside = inside.setdefault(part, {})
+        if not isinstance(inside, dict):
+            return None
+    inside[key[-1]] = value
+    return json.dumps(data, indent=2) + "\n"
+
+
+def _as_yaml(value: Any) -> str:
+    if isinstance(value, str):
+        plain = re.fullmatch(r"[A-Za-z][\w./ -]*", value) and value.lower() not in ("yes", "no", "on", "off", "true", "false", "null", "none")
+        return value if plain else json.dumps(value)
+    return json.dumps(value)
+
+
+def _reads_back(contents: Mapping[str, str], before: Job, after: Job) -> bool:
+    """Whether the changed files, read again, say nothing other than the changed job about what was changed."""
+    from advisor.frameworks.settings import changed
+    from advisor.reading import read
+
+    job = read(list(contents.items())).job
+    agreed = 0
+    for path, wanted in changed(before, after).items():
+        said = job.get(path)
+        if said is None:
+            continue
+        if said != wanted and said != before.get(path):
+            return False
+        agreed += said == wanted
+    return agreed > 0
