@@ -1,0 +1,71 @@
+"""The estimator against public measurements: floors that only rise, and every miss without an explanation listed."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from functools import cache
+from typing import Any
+
+import pytest
+
+from advisor import knowledge
+from advisor.accuracy import score
+
+SLACK = 0.02  # of a percentage point: rounding of printed figures
+FLOORS: dict[str, dict[str, float]] = {  # percent; what was reached on 30 November 2026
+    "max_allocated": {"n": 179, "median_ape": 0.91, "p90_ape": 10.26, "inside_interval": 0.90},
+    "max_reserved": {"n": 75, "median_ape": 7.64, "p90_ape": 31.73, "inside_interval": 0.94},
+    "nvidia-smi": {"n": 34, "median_ape": 11.01, "p90_ape": 24.37, "inside_interval": 0.99},
+}
+LISTED_FROM = 12.0  # percent of error from which a miss must be listed in knowledge/residuals.yaml
+LISTED_WITHIN = 3.0  # percentage points between the error that is listed and the one that is found
+
+
+@cache
+def scored() -> dict[str, Any]:
+    return score([knowledge.path("measurements")])
+
+
+@cache
+def residuals() -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = knowledge.load_yaml("residuals.yaml")
+    return listed
+
+
+def test_nearly_all_are_estimated_and_none_that_ran_out_is_said_to_fit() -> None:
+    found = scored()
+    assert found["n"] >= 290 and not found["skipped"]
+    assert found["false_fits"] == 0
+    assert found["median_ape"] <= 2.64 + SLACK
+    assert found["inside_interval"] >= 0.92
+
+
+@pytest.mark.parametrize("metric", FLOORS)
+def test_no_metric_gets_worse(metric: str) -> None:
+    found, floor = scored()["by_metric"][metric], FLOORS[metric]
+    assert found["n"] >= floor["n"]
+    assert found["median_ape"] <= floor["median_ape"] + SLACK
+    assert found["p90_ape"] <= floor["p90_ape"] + SLACK
+    assert found["inside_interval"] >= floor["inside_interval"]
+
+
+def test_every_large_miss_is_listed_with_its_error_and_a_guess() -> None:
+    unlisted, stale = [], []
+    errors: dict[str, list[float]] = {entry["id"]: [] for entry in residuals()}
+    for case in scored()["cases"]:
+        if not case["measured_gib"]:
+            continue
+        error = 100 * (case["predicted_gib"] / case["measured_gib"] - 1)
+        of = [entry["id"] for entry in residuals() if fnmatch(case["id"], entry["id"])]
+        for name in of:
+            errors[name].append(error)
+        if abs(error) > LISTED_FROM and not of:
+            unlisted.append(f"{case['id']} {error:+.1f} %")
+    for entry in residuals():
+        assert set(entry) == {"id", "error", "guess"} and len(entry["guess"]) > 20
+        low, high = entry["error"] if isinstance(entry["error"], list) else (entry["error"],) * 2
+        found = errors[entry["id"]]
+        if not found or abs(min(found) - low) > LISTED_WITHIN or abs(max(found) - high) > LISTED_WITHIN:
+            stale.append(f"{entry['id']}: listed {low} to {high} %, found {[round(e) for e in sorted(found)]}")
+    assert not unlisted, f"not in knowledge/residuals.yaml: {unlisted}"
+    assert not stale, f"knowledge/residuals.yaml is out of date: {stale}"
