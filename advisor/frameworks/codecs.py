@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from advisor.frameworks.builders import of_builder
+
 
 class _Silent:
     def __repr__(self) -> str:
@@ -151,7 +153,7 @@ def identifier(raw: Any) -> Any:
     word = str(raw).strip()
     if not word or "\n" in word or len(word) > 300 or word.startswith("$"):
         raise ValueError("not a name")
-    return word
+    return of_builder(word) or word
 
 
 def _number(word: str) -> Any:

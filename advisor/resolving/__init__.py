@@ -6,7 +6,7 @@ assumption with its reason. What decides the estimate and is still open is named
 
 from __future__ import annotations
 
-from advisor.architecture import of_model
+from advisor.architecture import ConfigError, of_model
 from advisor.evidence import Evidence, Fact
 from advisor.job import Job
 from advisor.resolving import activations, batch, method, objective, optimizer, parallel, precision
@@ -29,17 +29,24 @@ def fill(job: Job, evidence: Evidence, facts: dict[str, Fact]) -> Run:
     for step in STEPS:
         step(draft)
     resolved = draft.job()
-    return Run(job=resolved, stated=draft.stated, facts=draft.facts, missing=_missing(resolved))
+    missing, why = _missing(resolved)
+    facts = {**draft.facts, "model.config": Fact("model.config", None, "assumed", why=why)} if why else draft.facts
+    return Run(job=resolved, stated=draft.stated, facts=facts, missing=missing)
 
 
-def _missing(job: Job) -> tuple[str, ...]:
-    """The fields without which no estimate is possible."""
-    missing = []
+def _missing(job: Job) -> tuple[tuple[str, ...], str | None]:
+    """The fields without which no estimate is possible, and what is wrong with a model config that cannot be read."""
+    missing, why = [], None
     if job.model.name is None and job.model.config is None:
         missing.append("model.name")
-    elif of_model(job.model) is None:
-        missing.append("model.config")
+    else:
+        try:
+            known = of_model(job.model) is not None
+        except ConfigError as error:
+            known, why = False, f"the model config cannot be read: {error}"
+        if not known:
+            missing.append("model.config")
     missing += [path for path in ("batch.micro_batch", "batch.seq_len") if job.get(path) is None]
     if "batch.micro_batch" in missing and job.batch.token_budget is not None:
         missing.remove("batch.micro_batch")
-    return tuple(missing)
+    return tuple(missing), why

@@ -20,6 +20,7 @@ _PATHS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = tuple(
     for section in Job.model_fields
     if section not in ("version", "name")
 )
+_OPEN = frozenset({"framework.versions", "framework.allocator"})  # whose inner names are free
 RESOLVER = "resolving"  # ``where`` of a fact that the resolver inferred itself, so that it is inferred anew after a change
 _INTERNED: dict[tuple[Any, ...], Fact] = {}
 _INTERNED_LIMIT = 20_000  # facts are small; this bounds a server that sees many jobs
@@ -38,7 +39,8 @@ class Draft:
         self._sections: set[str] = set()
         self._load(facts)
         self.framework: str | None = self._values.get("framework.name")
-        versions = self._values.get("framework.versions") or {}
+        versions = dict(self._values.get("framework.versions") or {})
+        versions |= {path.removeprefix("framework.versions."): value for path, value in self._new.items() if path.startswith("framework.versions.")}
         self.versions: dict[str, str] = dict(versions)
         generating = self.has("rollout") or self._values.get("objective") in family.RL | {"dpo"} or self._values.get("parallel.strategy") in family.FSDP
         self._rules = rules(self.framework, tuple(sorted(versions.items())), generating)
@@ -67,7 +69,7 @@ class Draft:
                 values[path] = value
                 own[path] = fact
         for path, fact in read.items():
-            if path not in values and fact.kind in ("read", "inferred", "stated") and path in _FIELDS:
+            if path not in values and fact.kind in ("read", "inferred", "stated") and (path in _FIELDS or path.rpartition(".")[0] in _OPEN):
                 values[path] = self._new[path] = fact.value
                 own[path] = fact
                 self._sections.add(path.partition(".")[0])
@@ -141,14 +143,16 @@ class Draft:
         for path in self._dropped:
             section, _, name = path.partition(".")
             updates.setdefault(section, {})[name] = None
+        inner: dict[str, dict[str, Any]] = {}
         for path, value in self._new.items():
             section, _, name = path.partition(".")
-            updates.setdefault(section, {})[name] = value
+            (inner if "." in name else updates).setdefault(section, {})[name] = value
         changed: dict[str, Any] = {}
         for section, content in updates.items():
             current = getattr(self._job, section)
             changed[section] = content[""] if "" in content else _with(current if current is not None else _EMPTY[section], content)
-        return _with(self._job, changed) if changed else self._job
+        whole = _with(self._job, changed) if changed else self._job
+        return whole.but(**inner) if inner else whole  # facts three levels deep are rare, and validated
 
 
 _M = TypeVar("_M", bound=Section)

@@ -43,7 +43,9 @@ def _rollout(draft: Draft) -> None:
     draft.default("rollout.shares_weights", engine == "hf", "the trainer's own model generates" if engine == "hf" else f"{engine} holds its own copy")
     if engine == "hf":
         return
-    draft.table("rollout.memory_fraction", "rollout.fraction_of", "rollout.sleep", alternatives=(0.5, 0.9))
+    draft.table("rollout.memory_fraction", alternatives=(0.5, 0.9))
+    draft.table("rollout.fraction_of", alternatives=("total", "free"))
+    draft.table("rollout.sleep", alternatives=("none", "level-1"))
     draft.default("rollout.memory_fraction", 0.9, f"{engine}: gpu_memory_utilization", alternatives=(0.3, 0.5))
     draft.default("rollout.fraction_of", "free" if engine == "sglang" else "total", f"{engine}: what the fraction is a share of")
     draft.default("rollout.sleep", "none", "not asked for")

@@ -129,7 +129,8 @@ def _parsed(layer: str, lines: list[str]) -> Iterator[Any]:
 BY_TOTAL = frozenset({"torchtitan", "litgpt", "llm-foundry", "megatron-lm", "verl", "openrlhf", "nemo"})
 OPTIONAL = frozenset({"parallel.shard", "parallel.replicate", "precision.fp8_recipe"})
 OWN: Mapping[str, frozenset[str]] = {
-    "torchtune": frozenset({"activations.attention"}), "verl": frozenset({"parallel.context_kind"}), "ms-swift": frozenset({"parallel.context_kind"}), "openrlhf": frozenset({"batch.packed"}),
+    "torchtune": frozenset({"activations.attention"}),
+    "verl": frozenset({"parallel.context_kind"}), "ms-swift": frozenset({"parallel.context_kind"}), "openrlhf": frozenset({"batch.packed"}),
     "hf-trainer": frozenset({"parallel.context_kind"}), "trl": frozenset({"parallel.context_kind"}),
 }  # fmt: skip
 EITHER_WAY = frozenset({"method.kind", "precision.mixed", "optimizer.implementation", "optimizer.states"})

@@ -6,24 +6,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from advisor.frameworks.builders import FAMILIES, hub_id
 from advisor.frameworks.codecs import flag, targets
 from advisor.job import Job
-
-_TORCHTUNE = {
-    "llama2": "meta-llama/Llama-2-{}-hf", "llama3": "meta-llama/Meta-Llama-3-{}", "llama3_1": "meta-llama/Llama-3.1-{}", "llama3_2": "meta-llama/Llama-3.2-{}",
-    "llama3_3": "meta-llama/Llama-3.3-{}-Instruct", "llama3_2_vision": "meta-llama/Llama-3.2-{}-Vision-Instruct", "qwen2": "Qwen/Qwen2-{}",
-    "qwen2_5": "Qwen/Qwen2.5-{}", "qwen3": "Qwen/Qwen3-{}", "mistral": "mistralai/Mistral-{}-v0.1", "gemma": "google/gemma-{}", "gemma2": "google/gemma-2-{}",
-    "phi3": "microsoft/Phi-3-mini-4k-instruct", "phi4": "microsoft/phi-4", "llama4": "meta-llama/Llama-4-Scout-17B-16E",
-}  # fmt: skip
 
 
 def torchtune_config(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The name of a shipped config: ``llama3_1/8B_lora``, ``qwen2_5/7B_full``."""
     match = re.fullmatch(r"(\w+)/([\d.]+B)_(full|lora|qlora|dora)\w*", str(next(iter(raw.values()))))
-    if match is None or match.group(1) not in _TORCHTUNE:
+    if match is None or match.group(1) not in FAMILIES:
         return {}
     family, size, kind = match.groups()
-    found: dict[str, Any] = {"model.name": _TORCHTUNE[family].format(size.lower() if family in ("gemma", "gemma2", "llama2") else size)}
+    found: dict[str, Any] = {"model.name": hub_id(family, size)}
     found["method.kind"] = {"full": "full", "dora": "dora"}.get(kind, "lora")
     if kind == "qlora":
         found["method.base"] = "nf4"
@@ -39,9 +33,9 @@ def torchtune_model(raw: Mapping[str, Any]) -> dict[str, Any]:
     family, adapter, builder, _ = match.groups()
     found: dict[str, Any] = {}
     size = re.search(r"(?<![\d_])(\d+(?:_\d+)?)(b|m)$", builder.removeprefix(family).lstrip("_"))
-    if family in _TORCHTUNE and (size or family in ("phi3", "phi4", "llama4")):
+    if family in FAMILIES and (size or family in ("phi3", "phi4", "llama4")):
         text = f"{size.group(1).replace('_', '.')}{size.group(2).upper()}" if size else ""
-        found["model.name"] = _TORCHTUNE[family].format(text.lower() if family in ("gemma", "gemma2", "llama2") else text)
+        found["model.name"] = hub_id(family, text)
     if adapter:
         found["method.kind"] = "dora" if raw.get("model.use_dora") is not None and flag(raw["model.use_dora"]) else "lora"
         found["method.base"] = "nf4" if adapter == "qlora_" or (raw.get("model.quantize_base") is not None and flag(raw["model.quantize_base"])) else "none"
@@ -50,7 +44,7 @@ def torchtune_model(raw: Mapping[str, Any]) -> dict[str, Any]:
         names = tuple("o_proj" if m == "output_proj" else str(m) for m in modules) + (("gate_proj", "up_proj", "down_proj") if mlp else ())
         if names:
             found["method.targets"] = targets(list(names))
-    elif family in _TORCHTUNE:
+    elif family in FAMILIES:
         found["method.kind"] = "full"
     return found
 
