@@ -11,7 +11,8 @@ from advisor.ledger import Holding
 
 FORWARD = frozenset({at.LOSS_FORWARD})
 BACKWARD = frozenset({at.LOSS_BACKWARD})
-TORCHTUNE_CHUNKS = 8  # torchtune CEWithChunkedOutputLoss num_output_chunks
+TORCHTUNE_CHUNKS = 8  # torchtune CEWithChunkedOutputLoss num_output_chunks; axolotl monkeypatch/loss/chunked.py the same
+WRAPPED_CHUNKS = 8  # torchtitan components/loss.py ChunkedLossWrapper num_chunks
 LITGPT_CHUNK = 128  # litgpt finetune: lm_head_chunk_size=128, chunked_cross_entropy chunk_size=128
 STORAGE_SINCE = (0, 8)  # liger-kernel with one chunk buffer that every chunk is written to
 
@@ -46,13 +47,46 @@ def fused_linear(ctx: Context) -> Iterator[Holding]:
 
 
 def chunked(ctx: Context, vocab: int) -> Iterator[Holding]:
-    """Losses over chunks of whole logits: torchtune's, litgpt's."""
+    """Losses over chunks: of whole logits (torchtune's, axolotl's, litgpt's), or of the head's product too (torchtitan's and the others)."""
     entries = ctx.tokens * vocab
     values = {"tokens": ctx.tokens, "vocabulary": vocab}
     if ctx.source == "torchtune" or ctx.framework == "torchtune":
         yield from _torchtune(ctx, vocab)
-        return
-    yield from _litgpt(ctx, values, entries)
+    elif ctx.framework == "axolotl":
+        yield from _axolotl(ctx, vocab)
+    elif ctx.source == "litgpt" or ctx.framework == "litgpt":
+        yield from _litgpt(ctx, values, entries)
+    else:
+        yield from _by_chunk(ctx, vocab)
+
+
+def _by_chunk(ctx: Context, vocab: int) -> Iterator[Holding]:
+    """Head, loss and backward of one chunk before the next: the logits of a chunk, an fp32 buffer for the hidden states' gradient, the head's gradient.
+
+    torchtitan components/loss.py ChunkedLossWrapper (0.3). Others with such a loss choose their own number of chunks.
+    """
+    chunk, e = -(-ctx.tokens // WRAPPED_CHUNKS), ctx.compute
+    each = 2 * e if ctx.compiled else 12  # compiled: logits and their gradient; else log-softmax and two fp32 gradients
+    source = "torchtitan components/loss.py ChunkedLossWrapper, GradAccumulator(dtype=float32)"
+    values = {"chunk": chunk, "vocabulary": vocab, "bytes": each}
+    other = None if ctx.framework == "torchtitan" else "the number of chunks is the framework's; eight are taken"
+    yield Holding("logits", "logits and loss of one chunk", chunk * vocab * each, FORWARD, "chunk x vocabulary x bytes", values, source, error=other)
+    values = {"tokens": ctx.tokens, "hidden": ctx.arch.hidden, "bytes": 4}
+    buffer = ctx.tokens * ctx.arch.hidden * 4
+    yield Holding("logits", "gradient of the hidden states as fp32", buffer, FORWARD | BACKWARD, "tokens x hidden x bytes", values, source, dtype="fp32")
+    if ctx.method not in ADAPTED:
+        values = {"vocabulary": vocab, "hidden": ctx.arch.hidden, "bytes": e}
+        head = vocab * ctx.arch.hidden * e
+        yield Holding("gradients", "gradient of the head, made chunk by chunk", head, FORWARD, "vocabulary x hidden x bytes", values, source)
+
+
+def _axolotl(ctx: Context, vocab: int) -> Iterator[Holding]:
+    """Whole logits in their own dtype, a compiled loss on each of eight views: it keeps the views; their gradients are joined into one at the end."""
+    entries, e = ctx.tokens * vocab, ctx.compute if ctx.autocast else ctx.weight
+    formula, source = "tokens x vocabulary x bytes", "axolotl monkeypatch/loss/chunked.py: chunk() of the logits, torch.compile of one chunk's loss"
+    values = {"tokens": ctx.tokens, "vocabulary": vocab}
+    yield Holding("logits", "logits", entries * e, FORWARD, formula, {**values, "bytes": e}, source)
+    yield Holding("logits", "logits, the chunks' gradients, and these joined", entries * 3 * e, BACKWARD, formula, {**values, "bytes": 3 * e}, source)
 
 
 def _torchtune(ctx: Context, vocab: int) -> Iterator[Holding]:

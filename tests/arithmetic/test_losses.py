@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.arithmetic import estimate
 from advisor.arithmetic.logits import megatron
 from advisor.arithmetic.losses import materialised
+from tests.arithmetic.jobs import job
 
 
 @pytest.mark.parametrize(
@@ -35,3 +37,13 @@ def test_the_backward_of_an_fp32_loss_is_three_fp32_tensors() -> None:
 def test_vocabulary_parallel_works_in_place() -> None:
     assert megatron(2, "vocab-parallel").forward == 6
     assert megatron(2, "fused").forward == 10
+
+
+@pytest.mark.parametrize("framework", ["torchtitan", "axolotl", "trl", "torchtune"])
+def test_a_loss_in_chunks_holds_less_than_a_whole_one(framework: str) -> None:
+    sizes = {}
+    for form in ("full-fp32", "chunked"):
+        source = framework if framework.startswith("torch") else "huggingface"
+        ledger = estimate(job(activations={"loss": form}, framework={"name": framework}).but(model={"source": source}))
+        sizes[form] = sum(h.bytes for h in ledger.holdings if h.part == "logits" and "loss.backward" in h.moments)
+    assert 0 < sizes["chunked"] < sizes["full-fp32"]
