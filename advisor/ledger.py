@@ -204,3 +204,15 @@ class Ledger:
                 for moment in h.moments:
                     sums[moment] += h.bytes
         return max(sums.values(), default=0)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from advisor.notebook import html_of
+
+        return html_of(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What IPython shows in a terminal."""
+        from advisor.notebook import text_of
+
+        printer.text("..." if cycle else text_of(self))

@@ -107,6 +107,18 @@ class Plan:
     irreducible: str | None = None
     frontier: tuple[Point, ...] = ()  # memory against time, smallest first
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from advisor.notebook import html_of
+
+        return html_of(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What IPython shows in a terminal."""
+        from advisor.notebook import text_of
+
+        printer.text("..." if cycle else text_of(self))
+
 
 @dataclass(frozen=True, slots=True)
 class Question:
@@ -157,3 +169,15 @@ class Report:
     def exit_code(self) -> int:
         """0: fits or tight. 1: ooms or not-memory. 2: unreadable. 3: incomplete."""
         return EXIT_CODES[self.verdict]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from advisor.notebook import html_of
+
+        return html_of(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """What IPython shows in a terminal."""
+        from advisor.notebook import text_of
+
+        printer.text("..." if cycle else text_of(self))
