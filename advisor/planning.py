@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from advisor.evidence import Evidence
+from advisor.planner.before import Offer, before
 from advisor.planner.constraints import ORDER, Constraints
 from advisor.planner.curing import cure, remedies_of
 from advisor.planner.hardware import smallest_that_fits
 from advisor.planner.layouts import Layout, layouts
-from advisor.planner.limits import max_micro_batch, max_seq_len, which_cards
+from advisor.planner.limits import Limits, limits, max_micro_batch, max_model, max_seq_len, which_cards
 from advisor.planner.measuring import Bench, Candidate
 from advisor.planner.searching import free, search, shrink
 from advisor.planner.stepping import alternatives, frontier, steps
@@ -143,4 +144,6 @@ def _card_words(c: Candidate) -> str:
     return f"With them, the smallest hardware that would do is {cards} x {name}."
 
 
-__all__ = ["Constraints", "Layout", "layouts", "max_micro_batch", "max_seq_len", "plan", "which_cards"]
+__all__ = [
+    "Constraints", "Layout", "Limits", "Offer", "before", "layouts", "limits", "max_micro_batch", "max_model", "max_seq_len", "plan", "which_cards",
+]  # fmt: skip

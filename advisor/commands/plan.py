@@ -11,6 +11,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("job", metavar="JOB", help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
     options.add_json(parser)
+    solving = parser.add_argument_group("other questions", "in place of the plan")
+    solving.add_argument("--limits", action="store_true", help="the largest micro batch, the longest sequence and the largest known model that this card holds")
+    solving.add_argument("--before", action="store_true", help="before the run: which cards hold it, hours, cost, host memory, disk for checkpoints")
+    solving.add_argument("--tokens", type=float, metavar="N", help="tokens of the whole run, e.g. 5e9 (else batch.total_tokens)")
+    solving.add_argument("--price", action="append", default=[], metavar="CARD=X", help="one card for an hour, in any one currency; may be repeated")
+    solving.add_argument("--budget", type=float, metavar="X", help="money that the run may cost")
+    solving.add_argument("--hours", type=float, metavar="H", help="hours that the run may take")
     parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight")
     options.add_overrides(parser)
 
@@ -22,6 +29,10 @@ def run(args: argparse.Namespace) -> int:
     from advisor.verdict import of_run
 
     resolved = jobfile.resolved_job(args)
+    if args.limits or args.before:
+        from advisor.commands import foretelling
+
+        return foretelling.limits(resolved, as_json=args.json) if args.limits else foretelling.before(resolved, args)
     ledger, verdict, sentence = of_run(resolved)
     found = plan(resolved)
     if args.json:

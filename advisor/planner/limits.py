@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
+from advisor.architecture import ConfigError
 from advisor.arithmetic import CannotEstimate, estimate
 from advisor.cards import catalogue
 from advisor.job import JobError
@@ -12,6 +14,7 @@ from advisor.planner.hardware import on_card
 from advisor.run import Run
 
 MOST_SEQUENCES = 1 << 14
+LEAST_BYTES = 0.5  # of a parameter, in any layout (4 bits)
 MOST_TOKENS = 1 << 24
 TOKEN_STEP = 128  # sequence lengths are solved to a multiple of it: kernels pad to that anyway
 CardVerdict = Literal["fits", "tight", "ooms", "unknown"]
@@ -60,6 +63,48 @@ def max_seq_len(run: Run, capacity_bytes: int) -> int | None:
         return _largest(fits, MOST_TOKENS // TOKEN_STEP) * TOKEN_STEP
     except CannotEstimate:
         return None
+
+
+def max_model(run: Run, capacity_bytes: int) -> tuple[str, int] | None:
+    """``(hub id, parameters)`` of the largest known causal language model that this job's settings hold within ``capacity_bytes``.
+
+    Micro batch, sequence and method stay; what the model itself decides (attention, vocabulary, experts) is its own. ``None``: no known model fits.
+    """
+    from advisor.architecture.presets import find, index
+
+    known = {preset.hub_id: preset for name in index() if (preset := find(name)) is not None}
+    for preset in sorted(known.values(), key=lambda x: -x.parameters):
+        if preset.parameters * LEAST_BYTES > capacity_bytes * max(1, run.world) or preset.config.get("is_encoder_decoder"):
+            continue
+        try:
+            if _needs(run.but(model={"name": preset.hub_id, "config": None, "vision": None})) <= capacity_bytes:
+                return preset.hub_id, preset.parameters
+        except (CannotEstimate, JobError, ConfigError):
+            continue
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one card holds with everything else as it is; ``None``: it could not be solved."""
+
+    capacity_bytes: int
+    micro_batch: int | None
+    seq_len: int | None
+    model: tuple[str, int] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        model = None if self.model is None else {"name": self.model[0], "parameters": self.model[1]}
+        return {"capacity": self.capacity_bytes, "max_micro_batch": self.micro_batch, "max_seq_len": self.seq_len, "max_model": model}
+
+
+def limits(run: Run, capacity_bytes: int | None = None) -> Limits | None:
+    """The largest micro batch, the longest sequence and the largest known model; ``None`` where the card is not known."""
+    capacity = capacity_bytes if capacity_bytes is not None else run.usable[0] if run.usable is not None else None
+    if capacity is None:
+        return None
+    return Limits(capacity, max_micro_batch(run, capacity), max_seq_len(run, capacity), max_model(run, capacity))
 
 
 def which_cards(run: Run) -> list[tuple[str, CardVerdict, int]]:

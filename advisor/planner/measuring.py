@@ -10,6 +10,7 @@ from advisor.arithmetic import CannotEstimate, estimate
 from advisor.job import JobError
 from advisor.ledger import Ledger
 from advisor.planner.constraints import ORDER, Constraints
+from advisor.planner.storage import host_of_node
 from advisor.run import Run
 from advisor.speed import step_time
 from advisor.techniques import NotApplicable, Technique, all_techniques
@@ -68,7 +69,7 @@ class Bench:
         if hardware.host_memory_gib is None or not c.ledger.host_peak():
             return True
         ranks = min(c.run.world, hardware.gpus_per_node or 1)  # what is moved to the host must fit there, for all ranks of a node
-        return c.ledger.host_peak() * ranks <= hardware.host_memory_gib * GIB
+        return host_of_node(c.ledger, ranks) <= hardware.host_memory_gib * GIB
 
     def fits(self, c: Candidate, *, tightly: bool = False) -> bool:
         """Whether it fits with the margin asked for, or, where none was, with the estimate's own error; ``tightly``: its middle.

@@ -1,0 +1,99 @@
+"""``advisor plan JOB --limits`` and ``--before``: solved numbers, and what each card would take."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from advisor.cli import UserError
+from advisor.commands import output
+
+if TYPE_CHECKING:
+    from advisor.planner.before import Offer, Range
+    from advisor.run import Run
+
+MOST_ROWS = 24
+
+
+def limits(run: Run, *, as_json: bool) -> int:
+    """Print the solved numbers; 3 where the card is not known."""
+    from advisor.planning import limits as solve
+    from advisor.units import show
+
+    found = solve(run)
+    if found is None:
+        raise UserError("the card is not known; state it with --gpu")
+    if as_json:
+        output.write(json.dumps({"version": 1, **found.to_json()}, indent=2) + "\n")
+        return 0
+    paper = output.sheet()
+    paper.say(f"Within {show(found.capacity_bytes)} of one card, everything else as it is:", "bold")
+    for label, value in (
+        ("largest micro batch", _count(found.micro_batch, "sequences")),
+        ("longest sequence", _count(found.seq_len, "tokens")),
+        ("largest known model", "none of the catalogue" if found.model is None else f"{found.model[0]} ({found.model[1] / 1e9:.1f} B parameters)"),
+    ):
+        paper.say(f"{label}: {value}", indent=2)
+    output.write(paper.text())
+    return 0
+
+
+def before(run: Run, args: argparse.Namespace) -> int:
+    """Print a line for each number of cards; 0 where one fits (within time and money, if they were said), else 1."""
+    from advisor.planning import before as offers
+
+    prices = dict(_price(text) for text in args.price)
+    tokens = None if args.tokens is None else int(args.tokens)
+    try:
+        found = offers(run, total_tokens=tokens, prices=prices or None, most_hours=args.hours, budget=args.budget)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    good = [o for o in found if o.verdict != "ooms" and o.within is not False]
+    if args.json:
+        output.write(json.dumps({"version": 1, "offers": [o.to_json() for o in found]}, indent=2) + "\n")
+        return 0 if good else 1
+    paper = output.sheet()
+    known = tokens or run.job.batch.total_tokens
+    paper.say("What would hold it" + (f", for {known:,} tokens:" if known else ". Say the tokens of the run (--tokens) to see hours and cost:"), "bold")
+    for offer in found[:MOST_ROWS]:
+        paper.say(_row(offer), indent=2)
+    if len(found) > MOST_ROWS:
+        paper.say(f"and {len(found) - MOST_ROWS} more (--json shows all)", "dim", indent=2)
+    output.write(paper.text())
+    return 0 if good else 1
+
+
+def _row(offer: Offer) -> str:
+    from advisor.units import show
+
+    parts = [f"{offer.cards} x {offer.card}: {offer.verdict}, {show(offer.used_bytes)} of {show(offer.usable_bytes)}"]
+    if offer.hours is not None:
+        parts.append(f"{_range(offer.hours)} h")
+    if offer.cost is not None:
+        parts.append(f"cost {_range(offer.cost)}")
+    parts.append(f"host {show(offer.storage.host_bytes)}, a checkpoint {show(offer.storage.checkpoint_bytes)}")
+    if offer.changes:
+        parts.append("with " + ", ".join(offer.changes))
+    if offer.within is False and offer.verdict != "ooms":
+        parts.append("beyond what you have")
+    return "; ".join(parts)
+
+
+def _range(figure: Range) -> str:
+    return f"{figure.expected:,.1f} ({figure.low:,.1f} to {figure.high:,.1f})"
+
+
+def _count(value: int | None, unit: str) -> str:
+    return "could not be solved" if value is None else "not even one" if value == 0 else f"{value:,} {unit}"
+
+
+def _price(text: str) -> tuple[str, float]:
+    card, equals, number = text.partition("=")
+    try:
+        price = float(number)
+    except ValueError:
+        price = -1.0
+    if not equals or not card or not 0 <= price < 1e9:
+        raise UserError(f"--price {text}: a card's id and a number are expected, like a100-80gb=2.0")
+    return card, price
