@@ -18,6 +18,7 @@ COMMANDS = {
     "estimate": "how much memory a job needs, part by part",
     "probe": "the job's real model code run without a GPU: every tensor of the step",
     "run": "any launch, unchanged: a memory failure is explained under its output",
+    "events": "what a watched run (advisor.watch) found, from its log",
     "plan": "the least set of changes that makes a job fit",
     "accuracy": "how far the estimates are from published measurements",
     "ui": "the same as pages in the browser",

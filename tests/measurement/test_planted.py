@@ -262,6 +262,7 @@ CASES: list[tuple[Callable[[], Watch], str | None, str]] = [
 def test_planted(run: Callable[[], Watch], cause: str | None, marker: str) -> None:
     torch.manual_seed(0)
     seen = run()
+    assert seen.failed is None
     told = [(f.kind, f.where, f.title) for f in seen.findings]
     if cause is None:
         assert told == []

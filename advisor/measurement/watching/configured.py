@@ -10,7 +10,7 @@ from advisor.measurement.watching import sites
 
 SWITCHES = (
     "gradient_checkpointing", "use_gradient_checkpointing", "use_checkpoint", "use_checkpointing", "grad_checkpointing", "activation_checkpointing",
-    "checkpoint_activations", "is_gradient_checkpointing",
+    "checkpoint_activations",
 )  # fmt: skip
 
 
@@ -18,7 +18,7 @@ def checkpointing(model: torch.nn.Module) -> tuple[str, str] | None:
     """``(switch, file:line of the module's forward)`` of the first module whose switch is on."""
     for name, module in model.named_modules():
         for switch in SWITCHES:
-            if module.__dict__.get(switch) is True or (not name and getattr(module, switch, None) is True):
+            if module.__dict__.get(switch) is True:  # not getattr: a property may warn or compute
                 return f"{name or type(module).__name__}.{switch}", where(module)
     return None
 

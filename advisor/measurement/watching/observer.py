@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from advisor.measurement.watching import sites
 from advisor.measurement.watching.finding import Finding
 from advisor.measurement.watching.owned import Own, short
+from advisor.measurement.watching.policy import NotApproved
 from advisor.measurement.watching.recomputing import Recomputing
 from advisor.units import show
 
@@ -54,6 +55,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         self._scores: dict[int, tuple[str, int]] = {}
         self._on_widening = on_widening
         self._ended = False
+        self.failed: str | None = None
         self._finalisers: dict[int, weakref.finalize[Any, Any]] = {}
         self._look()
 
@@ -69,8 +71,16 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         """Run the operator and look at what is new."""
         del types
         result = function(*args, **(kwargs or {}))
-        if function.namespace not in ("aten", "prims"):
-            return result
+        if function.namespace in ("aten", "prims") and self.failed is None:
+            try:
+                self._inspect(function, args, result)
+            except (NotApproved, Warning):
+                raise
+            except Exception as error:  # a fault of the watcher must not become one of the run
+                self.failed = f"{type(error).__name__}: {error}"
+        return result
+
+    def _inspect(self, function: Any, args: tuple[Any, ...], result: Any) -> None:
         name = function._schema.name.partition("::")[2]
         backward = in_backward()
         phase = "backward" if backward else self.phase
@@ -82,12 +92,11 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
             if isinstance(value, torch.Tensor) and value.device.type != "meta":
                 self._see(name, value, args, phase, backward)
         if name in _ATTENTION and not backward:
-            self._note_attention(_ATTENTION[name], sites.here(2)[0], 0)
+            self._note_attention(_ATTENTION[name], sites.here(3)[0], 0)
         elif name in _PRODUCTS and not backward and self._scores:
             for value in args[:2]:
                 if isinstance(value, torch.Tensor) and (found := self._scores.pop(value.untyped_storage()._cdata, None)) is not None:
                     self._note_attention("math", *found)
-        return result
 
     def _see(self, name: str, value: torch.Tensor, args: tuple[Any, ...], phase: str, backward: bool) -> None:
         storage = value.untyped_storage()
@@ -99,7 +108,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         if value.dtype == torch.float16:
             self.fp16 = True
         big = size >= self.least
-        site, caller = sites.here(3) if big else ("", "")
+        site, caller = sites.here(4) if big else ("", "")
         part = self._part(name, value, phase)
         self.alive[key] = (part, size, caller if caller else site, short(value.dtype))
         finaliser = weakref.finalize(storage, self._gone, key)

@@ -6,8 +6,10 @@ so far is below :data:`BUDGET` of the time that has passed. ``level="full"`` obs
 
 from __future__ import annotations
 
+import functools
 import gc
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +44,27 @@ def watch(
     return Watch(model, optimizer, log=log, policy=policy, level=level, least=least, checkpointing=checkpointing)
 
 
+def _guarded(hook: Callable[..., None]) -> Callable[..., None]:
+    """A fault of the watcher ends the watching, not the training; what the policy raises passes."""
+
+    @functools.wraps(hook)
+    def call(self: Watch, *args: Any) -> None:
+        if self.failed is not None:
+            return
+        try:
+            hook(self, *args)
+        except (NotApproved, Warning):
+            raise
+        except Exception as error:
+            self.failed = f"{type(error).__name__}: {error}"
+            self.event("watcher-failed", "warning", error=self.failed[:300])
+            if self._active and self._observer is not None:
+                self._active = False
+                self._observer.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    return call
+
+
 class Watch:
     """A watched run. ``findings`` are faults, ``notes`` what is worth knowing; both are complete when the block ends."""
 
@@ -54,6 +77,8 @@ class Watch:
         self.findings: list[Finding] = []
         self.notes: list[Finding] = []
         self.peaks: dict[str, tuple[int, dict[str, int]]] = {}
+        self.running = False
+        self.failed: str | None = None  # why the watcher itself gave up, where it did
         self.step = 0
         self.observed = 0
         self._log = EventLog(log) if log is not None else None
@@ -76,18 +101,20 @@ class Watch:
         if self.optimizer is not None:
             self._hooks.append(self.optimizer.register_step_pre_hook(self._step_begins))
             self._hooks.append(self.optimizer.register_step_post_hook(self._step_ends))
+        self.running = True
         self.event("start", version=VERSION, torch=torch.__version__, level=self.level, stored_bytes=owned.stored_bytes(self.model))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """The last boundary, and the end."""
+        self.running = False
         for hook in (*self._hooks, *self._block_hooks):
             hook.remove()
         if self._observer is not None and self._active:
-            self._stop_observing()
+            self._last_look()
         if kind is None or not issubclass(kind, NotApproved):
-            with suppress(NotApproved):
-                self._boundary()
+            with suppress(NotApproved, Warning):
+                self._last_boundary()
         if error is not None:
             self.event("failed", "warning", error=kind.__name__ if kind else "", phase=self._observer.phase if self._observer else None)
         self.event("end", steps=self.step, observed=self.observed, seconds=round(time.monotonic() - self._began, 3), peaks=self.peak_bytes())
@@ -105,6 +132,7 @@ class Watch:
 
     # what the hooks call
 
+    @_guarded
     def _forward_begins(self, *_: Any) -> None:
         if in_backward():
             return
@@ -117,15 +145,18 @@ class Watch:
         elif self._observer is not None:
             self._observer.phase = "forward"
 
+    @_guarded
     def _forward_ends(self, *_: Any) -> None:
         if self._observer is not None and not in_backward():
             self._observer.phase = "loss"
 
+    @_guarded
     def _step_begins(self, *_: Any) -> None:
         if self._active and self._observer is not None:
             self._observer.phase = "step"
             self._look_at_gradients(self._observer)
 
+    @_guarded
     def _step_ends(self, *_: Any) -> None:
         seconds = time.monotonic() - self._step_began
         if self._active:
@@ -170,6 +201,8 @@ class Watch:
         observer, self._active = self._observer, False
         assert observer is not None
         observer.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        if observer.failed is not None:
+            raise RuntimeError(observer.failed)
         for hook in self._block_hooks:
             hook.remove()
         self._block_hooks = []
@@ -251,6 +284,14 @@ class Watch:
             for finding in growth.find(self._scans, sum(fresh.values()), peak, least, self.step):
                 self._found(finding)
         self._spent += time.monotonic() - began if self.step >= FIRST else 0
+
+    @_guarded
+    def _last_look(self) -> None:
+        self._stop_observing()
+
+    @_guarded
+    def _last_boundary(self) -> None:
+        self._boundary()
 
     def _strangers(self, own: set[int]) -> list[torch.Tensor]:
         return [t for t in holders.live_tensors() if (key := holders.storage_of(t)) is not None and key not in own]

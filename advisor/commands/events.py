@@ -1,0 +1,86 @@
+"""``advisor events LOG``: what a watched run (:func:`advisor.watch`) found, from its log."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from advisor.cli import UserError
+from advisor.commands import options, output
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("log", metavar="LOG", type=Path, help="the events file that advisor.watch(..., log=LOG) wrote")
+    options.add_json(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Summarise; exit code 1 where a warning was logged."""
+    from advisor.units import show
+
+    data = summary(args.log)
+    if args.json:
+        from advisor.render import json
+
+        output.write(json.text(data) + "\n")
+        return 1 if data["warnings"] else 0
+    paper = output.sheet()
+    ended = "to its end" if data["ended"] else "not to its end: the process was killed, or still runs"
+    paper.say(f"{data['events']} events, {data['steps']} steps observed, logged {ended}.", "bold")
+    for label in ("warnings", "notes"):
+        if data[label]:
+            paper.heading(label.capitalize())
+        for finding in data[label]:
+            paper.say(
+                f"{finding.get('where') or '(place not known)'}: {finding['title']} [{finding['cause']}, step {finding.get('step', 0)}]", indent=2, hang=4
+            )
+    if data["peaks"]:
+        paper.heading("Largest live size by phase")
+        for phase, size in data["peaks"].items():
+            paper.say(f"{phase}: {show(size)}", indent=2)
+    if data["attention"]:
+        paper.heading("Attention that ran")
+        for place, times in data["attention"].items():
+            paper.say(f"{place}: in {times} observed steps", indent=2)
+    if data["broken_lines"]:
+        paper.say(f"{data['broken_lines']} lines are no events (a line cut by a kill).", indent=2)
+    output.write(paper.text())
+    return 1 if data["warnings"] else 0
+
+
+def summary(log: Path) -> dict[str, Any]:
+    """The findings, peaks and attention kernels of a log.
+
+    Raises:
+        UserError: the log can not be read, or holds no event.
+    """
+    from advisor.measurement.eventlog import read
+
+    broken: list[int] = []
+    findings: list[dict[str, Any]] = []
+    peaks: dict[str, int] = {}
+    attention: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    try:
+        for event in read(log, broken=broken):
+            kinds[event["kind"]] += 1
+            if event["kind"] == "finding" and isinstance(event.get("title"), str) and isinstance(event.get("cause"), str):
+                findings.append(event)
+            elif event["kind"] == "step" and isinstance(event.get("peaks"), dict):
+                for phase, size in event["peaks"].items():
+                    if isinstance(size, int):
+                        peaks[str(phase)] = max(peaks.get(str(phase), 0), size)
+            elif event["kind"] == "attention":
+                attention[f"{event.get('backend')} at {event.get('where')}"] += 1
+    except OSError as error:
+        raise UserError(f"{log} cannot be read: {error.strerror or error}") from None
+    if not kinds:
+        raise UserError(f"{log} holds no events; give the file that advisor.watch(..., log=FILE) wrote")
+    return {
+        "version": 1, "events": sum(kinds.values()), "steps": kinds["step"], "ended": kinds["end"] >= kinds["start"] > 0, "peaks": peaks,
+        "warnings": [f for f in findings if f.get("level") == "warning"], "notes": [f for f in findings if f.get("level") != "warning"],
+        "attention": dict(attention), "broken_lines": len(broken),
+    }  # fmt: skip

@@ -1,0 +1,97 @@
+"""The log: bounded, whole after a kill, summarised by the command; policies; the callback."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from advisor.measurement.eventlog import EventLog, read
+
+
+def test_rotation_is_bounded_and_in_order(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e.jsonl", max_bytes=2000, files=3)
+    for number in range(400):
+        log.write("step", step=number)
+    log.close()
+    assert sum(f.stat().st_size for f in tmp_path.iterdir()) <= 3 * 2000
+    steps = [event["step"] for event in read(tmp_path / "e.jsonl")]
+    assert steps == list(range(400 - len(steps), 400))
+
+
+def test_a_kill_leaves_a_readable_log(tmp_path: Path) -> None:
+    code = (
+        "import sys, itertools\nfrom advisor.measurement.eventlog import EventLog\nlog = EventLog(sys.argv[1])\n"
+        "for n in itertools.count():\n    log.write('step', step=n, filler='x' * 500)\n    if n == 300: print('now', flush=True)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "e.jsonl")], stdout=subprocess.PIPE)
+    assert child.stdout is not None and child.stdout.readline() == b"now\n"
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait(20)
+    child.stdout.close()
+    broken: list[int] = []
+    steps = [event["step"] for event in read(tmp_path / "e.jsonl", broken=broken)]
+    assert steps[:301] == list(range(301))
+    assert len(broken) <= 1
+
+
+def test_a_line_that_was_cut_is_counted(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e.jsonl")
+    log.write("start")
+    log.close()
+    with (tmp_path / "e.jsonl").open("a") as handle:
+        handle.write('{"kind": "st')
+    broken: list[int] = []
+    assert [e["kind"] for e in read(tmp_path / "e.jsonl", broken=broken)] == ["start"]
+    assert broken == [2]
+
+
+@pytest.mark.torch
+def test_policy_raises_where_it_happens_and_the_command_tells(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from advisor.measurement import Policy, watch
+    from advisor.measurement.watching.policy import NotApproved
+
+    class Wide(torch.nn.Linear):  # type: ignore[name-defined,misc]
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            return super().forward(x.float().to(x.dtype))
+
+    model = Wide(64, 64).bfloat16()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = torch.randn(64, 64, dtype=torch.bfloat16)
+    policy = Policy(widening="raise", above="8KiB")
+    with pytest.raises(NotApproved, match=r"bf16 to fp32.*test_events.py:\d+"), watch(model, optimizer, policy=policy, log=tmp_path / "e.jsonl"):
+        model(data).sum().backward()
+    with watch(model, optimizer, policy=Policy(widening="raise", above="8KiB", approved=("*test_events.py",)), log=tmp_path / "f.jsonl") as seen:
+        model(data).sum().backward()
+        optimizer.step()
+    assert [f.kind for f in seen.findings] == ["framework-upcast"]
+    done = subprocess.run([sys.executable, "-m", "advisor.cli", "events", "f.jsonl", "--json"], cwd=tmp_path, capture_output=True, timeout=60)
+    told = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert [f["cause"] for f in told["warnings"]] == ["framework-upcast"]
+    assert told["ended"] and told["peaks"]["forward"] > 0
+
+
+@pytest.mark.torch
+def test_the_trainer_callback_watches(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    from advisor.measurement.callback import watching
+
+    config = transformers.LlamaConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=2, vocab_size=96, max_position_embeddings=64
+    )
+    rows = [{"input_ids": [1, 2, 3, 4] * 4, "labels": [1, 2, 3, 4] * 4}] * 12
+    callback = watching()
+    arguments = transformers.TrainingArguments(
+        output_dir=str(tmp_path), per_device_train_batch_size=2, max_steps=6, report_to=[], save_strategy="no", use_cpu=True, disable_tqdm=True
+    )
+    transformers.Trainer(model=transformers.LlamaForCausalLM(config), args=arguments, train_dataset=rows, callbacks=[callback]).train()
+    assert callback.seen.step == 6
+    assert callback.seen.observed >= 4
+    assert [f for f in callback.seen.findings if f.kind != "framework-upcast"] == []
+    assert {"forward", "backward", "step"} <= set(callback.seen.peaks)
