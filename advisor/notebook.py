@@ -97,6 +97,8 @@ def release(error: BaseException) -> None:
         chain += [one.__cause__, one.__context__]
         if one.__traceback__ is not None:
             traceback.clear_frames(one.__traceback__)
+            for frame, _ in traceback.walk_tb(one.__traceback__):
+                frame.f_locals  # noqa: B018  before Python 3.13 whoever printed the traceback left a copy of the locals in the frame; reading it anew empties it
             one.__traceback__ = None
     for name in ("last_type", "last_value", "last_traceback", "last_exc"):
         if hasattr(sys, name):
