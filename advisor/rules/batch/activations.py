@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint
+from advisor.rules import counters, fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
 from advisor.rules.situation import checkpoints, in_phase, nearly_full, weights_exceed
 from advisor.run import Run
+from advisor.units import show
 
 
 def _checkpointed(run: Run, evidence: Evidence) -> str | None:
@@ -22,6 +23,16 @@ def _off(run: Run, evidence: Evidence) -> str | None:
 
 def _request(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "mlp", "hidden") if in_phase(evidence, "forward", "loss", "backward", None) else None
+
+
+def _giant(_run: Run, evidence: Evidence) -> str | None:
+    """One tensor larger than the card, asked for while little is held: only the batch's own dimensions make such tensors."""
+    figures = counters.of(evidence)
+    if figures.requested is None or figures.capacity is None or figures.allocated is None or not in_phase(evidence, "forward", "loss", "backward", None):
+        return None
+    if not figures.capacity < figures.requested < 100 * figures.capacity or figures.allocated > 0.5 * figures.capacity:
+        return None
+    return f"one tensor of {show(figures.requested)} is asked for, more than the card, with {show(figures.allocated)} held"
 
 
 def _rows(run: Run, evidence: Evidence) -> str | None:
@@ -51,6 +62,7 @@ RULE = Rule(
         Mark("activations-unchecked", -0.7, "not checkpointed", "the configuration", when=_off),
         Mark("activations-request", 1.2, "the request is an activation", "hidden states and MLP projections of the micro batch", when=_request),
         Mark("activations-rows", 1.5, "a row for each token", "an activation has micro_batch x seq_len rows", when=_rows),
+        Mark("activations-giant", 2.0, "one tensor larger than the card", "an activation grows with batch and length, weights and states do not", when=_giant),
         Mark("activations-full", 0.5, "the card is full of tensors", "allocated against capacity", when=_full),
         Mark("activations-elsewhere", -2.5, "another phase", "the failing phase", when=_elsewhere),
         Mark(

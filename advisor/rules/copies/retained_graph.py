@@ -43,7 +43,7 @@ RULE = Rule(
             2.5,
             "a running average is fed losses with their graphs",
             "an AverageMeter adds what it is given: a loss that requires grad keeps its graph (PyTorch FAQ)",
-            pattern=r"\b\w*(losses|meter|avg|running|stats)\w*\.(update|add|append)\(\s*\[?\s*(?![^\n]*\b(item|detach|cpu|numpy|float)\b)\w*loss",
+            pattern=r"\b\w*(loss|meter|avg|running|stats)\w*\.(update|add|append)\(\s*\[?\s*(?![^\n]*\b(item|detach|cpu|numpy|float|data|val|value)\b)\w*loss",
         ),
         Mark(
             "retained-graph-flag",

@@ -24,6 +24,13 @@ def _request(run: Run, evidence: Evidence) -> str | None:
     return f"{found}, which the configured loss never makes" if found else None
 
 
+def _only_newest(run: Run, _evidence: Evidence) -> str | None:
+    """The loss is what the newest version does by default, and no version was read: an older one simply makes whole logits."""
+    fact, versions = run.facts.get("activations.loss"), run.job.framework.versions or {}
+    unknown = run.job.framework.name is not None and not ({"trl", "transformers", "torchtune", "litgpt"} & set(versions))
+    return "that loss is the default of newer versions only, and no version is known" if fact is not None and fact.kind == "default" and unknown else None
+
+
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
     return run.deviating(ineffective("activations.loss", cause="loss-fallback")) if run.job.activations.loss in NO_LOGITS else None
 
@@ -55,6 +62,13 @@ RULE = Rule(
                 r"no Liger kernels supported|[Ll]iger.{0,60}(not (installed|available|supported)|disabled|failed)|"
                 r"UNSLOTH_RETURN_LOGITS\s*=?\s*['\"]?\s*1|cut_cross_entropy.{0,60}(not|fail)"
             ),
+        ),
+        Mark(
+            "loss-fallback-newest-default",
+            -3.0,
+            "a default of newer versions",
+            "TRL SFTConfig.loss_type and its like changed between versions",
+            when=_only_newest,
         ),
     ),
     fault=_fault,

@@ -11,7 +11,6 @@ from advisor.rules.situation import in_phase
 from advisor.run import Run
 from advisor.units import show
 
-
 WAITED = ("time-out", "peer gone", "SIGTERM")  # a rank that waited for another one: nothing of memory
 
 
