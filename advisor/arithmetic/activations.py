@@ -26,6 +26,8 @@ LASTING = "bitsandbytes < 0.43.2 MatMul4Bit keeps its input; litgpt's loop names
 SOURCE = "autograd's saved tensors of the modelling code, operation by operation (arithmetic/blocks)"
 REENTRANT = "torch.utils.checkpoint.CheckpointFunction.backward holds the outputs it recomputed"
 UNSHARDED = frozenset({"none", "ddp"})
+_RUNNING: dict[tuple[int, int, int, int, int, bool], tuple[Step, Counted, tuple[Holding, ...]]] = {}
+_MOST_KNOWN = 2048
 
 
 def holdings(ctx: Context) -> Iterator[Holding]:
@@ -58,7 +60,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
                 yield put.holding("inputs of 4-bit layers from the step before", c.lasting, layers, BEFORE_LOSS, None, LASTING)
     if others:
         yield Holding("activations", "kept by the other blocks", others, LAST, "bytes of all blocks but the running one", {"bytes": others}, SOURCE)
-    yield from _running(put, last, step, with_input=not inside)
+    yield from _known_running(put, last, step, with_input=not inside)
     if inside and reentrant(ctx):
         yield put.holding("recomputed output of the running block", last.output, 1, RUNNING, None, REENTRANT)
     first = max((c for c, _ in counted), key=lambda c: put.bytes(c.total)) if inside and len(counted) > 1 else last
@@ -109,6 +111,19 @@ class _Put:
                 if size > best:
                     best, found = size, (c, s)
         return found
+
+
+def _known_running(put: _Put, c: Counted, step: Step, *, with_input: bool) -> tuple[Holding, ...]:
+    """:func:`_running`, remembered: a plan changes optimizer, layout or loss far oftener than the tokens of a block."""
+    key = (id(step), put.tokens, put.keys, put.born, put.fresh, with_input)
+    known = _RUNNING.get(key)
+    if known is not None and known[0] is step and known[1] is c:
+        return known[2]
+    if len(_RUNNING) >= _MOST_KNOWN:
+        _RUNNING.clear()
+    found = tuple(_running(put, c, step, with_input=with_input))
+    _RUNNING[key] = (step, c, found)
+    return found
 
 
 def _running(put: _Put, c: Counted, step: Step, *, with_input: bool) -> Iterator[Holding]:
