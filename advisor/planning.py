@@ -10,12 +10,13 @@ from advisor.planner.before import Offer, before
 from advisor.planner.constraints import ORDER, Constraints
 from advisor.planner.curing import cure, remedies_of
 from advisor.planner.hardware import smallest_that_fits
+from advisor.planner.laying_out import laid_out
 from advisor.planner.layouts import Layout, layouts
 from advisor.planner.limits import Limits, limits, max_micro_batch, max_model, max_seq_len, which_cards
 from advisor.planner.measuring import Bench, Candidate
 from advisor.planner.searching import free, search, shrink
 from advisor.planner.stepping import alternatives, frontier, steps
-from advisor.report import Finding, Plan
+from advisor.report import Finding, Plan, Step
 from advisor.run import Run
 from advisor.units import show
 
@@ -31,6 +32,7 @@ STAGES: tuple[tuple[frozenset[str], int, bool], ...] = (
     (EVERYTHING, 0, True),
     (EVERYTHING, 1, True),
 )
+CUTTING = 2  # the weight of what cuts matrices, layers or the sequence: there the degrees are chosen together
 
 
 def plan(
@@ -68,6 +70,8 @@ def plan(
     if bench.fits(base):
         return _done(bench, start, [base], first)
     for tiers, heavy, altering in STAGES:
+        if heavy == CUTTING and not altering and (cut := laid_out(bench, freed, start) or laid_out(bench, freed, start, tightly=margin_bytes is None)):
+            return _done(bench, start, cut, first, tightly=not bench.fits(cut[0]))
         for tightly in (False, True) if margin_bytes is None and (altering or heavy) else (False,):
             found = search(bench, freed, start, tiers, heavy=heavy, altering=altering, tightly=tightly)
             if found:
@@ -104,7 +108,7 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
 
 def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozenset[str], *, tightly: bool = False) -> Plan:
     best = found[0]
-    chain = steps(bench, start, best, first, tightly=tightly)
+    chain = _until_it_fits(steps(bench, start, best, first, tightly=tightly))
     second = next((c for c in found[1:] if c.ids != best.ids), None)
     runner_up = steps(bench, start, second, first, tightly=tightly) if second is not None else ()
     left = show((best.capacity_bytes or 0) - best.used_bytes)
@@ -119,6 +123,12 @@ def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozens
     if best.alters_learning:
         says += " It changes what is learned; no set was found that does not."
     return Plan(chain, True, says, runner_up, alternatives(bench, start, best), frontier=frontier(bench, start))
+
+
+def _until_it_fits(chain: tuple[Step, ...]) -> tuple[Step, ...]:
+    """No step beyond the first that fits."""
+    fitting = next((n for n, step in enumerate(chain) if step.fits_after), len(chain) - 1)
+    return chain[: fitting + 1]
 
 
 def _nothing(bench: Bench, start: Candidate, freed: Candidate, first: frozenset[str]) -> Plan:

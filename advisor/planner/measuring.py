@@ -118,6 +118,10 @@ class Bench:
             return None
         return self._measured(key, before, exact, alters)
 
+    def of_run(self, changes: Changes, run: Run, base: Candidate) -> Candidate | None:
+        """A run that was made otherwise (a layout), measured as the outcome of ``changes``; numbers stay exact where ``base``'s were."""
+        return self._measured(changes, run, base.exact, base.alters_learning)
+
     def apply(self, name: str, run: Run) -> Run | None:
         """The changed run; the reason why not is kept."""
         try:
