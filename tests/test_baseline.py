@@ -1,0 +1,110 @@
+"""Compare, baseline and budget: what has changed is named, what has not is quiet, and CI can read it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from advisor import baseline, compare
+from advisor.cli import main
+from advisor.job import Job
+
+JOB = {
+    "version": 1,
+    "model": {"name": "meta-llama/Llama-3.1-8B"},
+    "method": {"kind": "lora", "rank": 16},
+    "precision": {"weights": "bf16", "compute": "bf16", "mixed": "none", "master": "none", "gradients": "bf16"},
+    "optimizer": {"name": "adamw", "states": "fp32"},
+    "batch": {"micro_batch": 2, "seq_len": 4096, "gradient_accumulation": 1},
+    "activations": {"checkpointing": "full", "attention": "flash-2", "loss": "full-fp32"},
+    "parallel": {"strategy": "none"},
+    "hardware": {"gpu": "a100-80gb"},
+    "framework": {"name": "custom"},
+}
+
+
+def job(**changes: dict[str, object]) -> dict[str, object]:
+    return Job.model_validate(JOB).but(**changes).to_dict()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.json").write_text(json.dumps(JOB))
+    assert main(["baseline", "save", "job.json", "--to", "b.yaml"]) == 0
+    return tmp_path
+
+
+def test_nothing_changed_is_no_drift(folder: Path) -> None:
+    assert main(["baseline", "check", "b.yaml", "job.json"]) == 2  # not approved yet
+    assert main(["baseline", "approve", "b.yaml"]) == 0
+    assert main(["baseline", "check", "b.yaml", "job.json"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "checks"),
+    [
+        ({"precision": {"weights": "fp32"}}, {"dtypes", "peak"}),
+        ({"activations": {"attention": "eager"}}, {"kernels"}),
+        ({"activations": {"checkpointing": "none"}}, {"kernels", "peak"}),
+        ({"batch": {"micro_batch": 4}}, {"peak"}),
+        ({"batch": {"micro_batch": 1}}, set()),
+        ({"reference": "copy", "objective": "dpo"}, {"peak"}),
+    ],
+)
+def test_each_drift_is_named(folder: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], checks: set[str]) -> None:
+    main(["baseline", "approve", "b.yaml"])
+    (folder / "now.json").write_text(json.dumps(job(**changes)))  # type: ignore[arg-type]
+    code = main(["baseline", "check", "b.yaml", "now.json", "--junit", "out.xml"])
+    tree = ElementTree.parse(folder / "out.xml").getroot()
+    failed = {case.get("name") for case in tree if case.find("failure") is not None}
+    assert checks <= failed, capsys.readouterr().out
+    assert bool(failed) == bool(checks)
+    assert code == (1 if checks else 0)
+    assert tree.get("failures") == str(len(failed))
+
+
+def test_an_estimate_is_not_held_against_a_measurement() -> None:
+    side = compare.of_job("a", Job.model_validate(JOB))
+    other = compare.Side(**{**side.__dict__, "kind": "measured"})
+    with pytest.raises(compare.CompareError, match="like with like"):
+        baseline.drift(side, other)
+
+
+def test_budget(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "job.json", "--budget", "79GiB"]) == 0
+    assert main(["check", "job.json", "--budget", "8GiB", "--github"]) == 1
+    assert "::error file=job.json,title=memory budget::" in capsys.readouterr().out
+    assert main(["check", "job.json", "--budget", "lots"]) == 2
+
+
+def test_compare_says_what_moved(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "now.json").write_text(json.dumps(job(batch={"micro_batch": 4})))
+    capsys.readouterr()
+    assert main(["compare", "job.json", "now.json", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["settings"] == [["batch.micro_batch", 2, 4]]
+    moved = {row["name"]: row["b"] - row["a"] for row in found["totals"]}
+    assert moved["max_allocated"] == found["b"]["totals"]["max_allocated"] - found["a"]["totals"]["max_allocated"] > 0
+    assert main(["compare", "job.json", "now.json", "--markdown"]) == 0
+    assert "| batch.micro_batch | `2` | `4` |" in capsys.readouterr().out
+
+
+def test_a_ledger_and_its_job_and_its_baseline_agree(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", "advisor.cli", "estimate", "job.json", "--json"], capture_output=True, text=True, timeout=60)
+    (folder / "ledger.json").write_text(done.stdout)
+    for other in ("ledger.json", "b.yaml"):
+        capsys.readouterr()
+        assert main(["compare", "job.json", other, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert all(row["a"] == row["b"] for row in (*found["parts"], *found["totals"], *found["phases"]))
+
+
+def test_what_is_no_job_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "x.json").write_text('{"hello": 1}')
+    assert main(["compare", "job.json", "x.json"]) == 2
+    assert "neither a job file" in capsys.readouterr().err
+    assert main(["compare", "job.json", "missing.json"]) == 2
