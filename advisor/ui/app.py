@@ -40,6 +40,13 @@ st.navigation(
             help="Run the model's own code without a GPU and count every tensor.",
         ),
         st.Page(
+            PAGES / "learn.py",
+            title="Learn",
+            icon=":material/school:",
+            url_path="learn",
+            help="Eight short lessons: predict a figure, then find the cause of a real failure.",
+        ),
+        st.Page(
             PAGES / "accuracy.py",
             title="Accuracy",
             icon=":material/target:",

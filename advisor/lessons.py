@@ -1,0 +1,120 @@
+"""Lessons: a prediction before the engine's figure, then a real failure whose cause the engine names. Written in ``knowledge/lessons/``.
+
+A team adds its own as files of the same form; figures and causes are never typed in: both are computed when a lesson is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from advisor import knowledge
+from advisor.arithmetic import estimate
+from advisor.evidence import Evidence, Fact
+from advisor.job import read_job
+from advisor.ledger import Holding, Ledger
+from advisor.report import Report
+from advisor.run import Run, resolve
+from advisor.units import gib
+
+NEAR, ROUGH = 0.25, 1.0  # of the figure: within a quarter is right, within its double or half is the right order
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Ask(_Strict):
+    """A figure to predict, in GiB: the whole peak, or one or several parts at the largest moment of a phase."""
+
+    text: str
+    measure: Literal["peak", "part", "parts"]
+    part: str | None = None
+    parts: tuple[str, ...] = ()
+    phase: str | None = None
+    job: Mapping[str, Any]
+    hint: str
+
+    @model_validator(mode="after")
+    def _named(self) -> Ask:
+        if self.measure != "peak" and (not self.wanted or self.phase is None):
+            raise ValueError("a part is asked for at a phase: give both")
+        return self
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The parts that are asked for."""
+        return (self.part,) if self.part else self.parts
+
+
+class Failure(_Strict):
+    """A failure to diagnose: a sample of ``knowledge/samples`` or files, and causes to choose from. ``cause`` is held against the engine in tests."""
+
+    text: str
+    sample: str | None = None
+    files: Mapping[str, str] | None = None
+    cause: str
+    choices: tuple[str, ...] = Field(min_length=2)
+    hint: str
+
+
+class Lesson(_Strict):
+    """One lesson; ``body`` is Markdown, ``after`` what is said once the figure is shown."""
+
+    title: str
+    ask: Ask
+    after: str
+    failure: Failure
+    body: str = ""
+
+
+def names() -> tuple[str, ...]:
+    """The lessons in their order."""
+    return knowledge.page_names("lessons")
+
+
+def lesson(name: str) -> Lesson:
+    """The lesson of a name.
+
+    Raises:
+        knowledge.KnowledgeError: there is none, or it is not in its form.
+    """
+    front, body = knowledge.page("lessons", name)
+    try:
+        return Lesson(**front, body=body)
+    except ValueError as error:
+        raise knowledge.KnowledgeError(f"lessons/{name}.md: {error}") from None
+
+
+def run_of(ask: Ask) -> Run:
+    """The run that a prediction is about."""
+    job = read_job(dict(ask.job))
+    return resolve(job, Evidence(facts=tuple(Fact(p, job.get(p), "stated") for p in ("batch.micro_batch", "batch.seq_len"))))
+
+
+def figure(ask: Ask) -> tuple[float, Ledger, tuple[Holding, ...]]:
+    """The engine's figure in GiB, the ledger, and the holdings that make it up."""
+    ledger = estimate(run_of(ask))
+    peak = ledger.peak(None if ask.phase is None else (ask.phase,))
+    held = tuple(h for h in peak.holdings if ask.measure == "peak" or h.part in ask.wanted)
+    return gib(sum(h.bytes for h in held), 2), ledger, held
+
+
+def judged(prediction: float, true: float) -> Literal["right", "rough", "far"]:
+    """How near a prediction is."""
+    off = abs(prediction - true) / true if true else float("inf")
+    return "right" if off <= NEAR else "rough" if prediction > 0 and max(prediction / true, true / prediction) <= 1 + ROUGH else "far"
+
+
+def files_of(failure: Failure) -> dict[str, str]:
+    """The texts of a failure by name."""
+    return dict(failure.files) if failure.files else dict(knowledge.load_yaml("samples", f"{failure.sample}.yaml")["files"])
+
+
+def diagnosed(failure: Failure) -> Report:
+    """The engine's answer to it."""
+    from advisor.diagnosis import diagnose
+
+    return diagnose(list(files_of(failure).items()))

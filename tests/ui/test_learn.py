@@ -1,0 +1,56 @@
+"""Learn: the figure only after a prediction, the failure judged by the engine, progress in the address."""
+
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+from advisor import lessons
+
+APP = Path(__file__).resolve().parents[2] / "advisor" / "ui" / "app.py"
+
+
+def page(**parameters: str) -> AppTest:
+    at = AppTest.from_file(str(APP), default_timeout=60).run()
+    at.switch_page("../../pages/learn.py")
+    for name, value in parameters.items():
+        at.query_params[name] = value
+    at.run()
+    assert not at.exception
+    return at
+
+
+def press(at: AppTest, key: str) -> AppTest:
+    at.button(key=key).click().run()
+    assert not at.exception
+    return at
+
+
+def test_a_lesson_to_its_end() -> None:
+    name = lessons.names()[2]
+    at = press(page(), f"learn-open:{name}")
+    assert not at.success
+    press(at, f"learn-reveal:{name}")
+    assert not at.success and "figure first" in at.info[0].value
+    at.number_input(key=f"learn-guess:{name}").set_value(15.0).run()
+    press(at, f"learn-reveal:{name}")
+    assert "You said 15 GiB" in at.success[0].value
+    press(at, f"learn-check:{name}")
+    assert "Choose" in at.info[-1].value
+    failure = lessons.lesson(name).failure
+    at.radio(key=f"learn-choice:{name}").set_value(next(c for c in failure.choices if c != failure.cause)).run()
+    press(at, f"learn-check:{name}")
+    assert at.warning and at.session_state.learned == {"3"}
+    at.radio(key=f"learn-choice:{name}").set_value(failure.cause).run()
+    press(at, f"learn-check:{name}")
+    assert len(at.success) == 2 and at.session_state.learned == {"3", "3f"}
+
+
+def test_every_lesson_opens_by_its_address_with_progress() -> None:
+    for name in lessons.names():
+        at = page(lesson=name, done="1,2f,99,x")
+        assert at.session_state.learned == {"1", "2f"}
+        assert lessons.lesson(name).title in at.header[0].value
+
+
+def test_an_unknown_lesson_is_the_overview() -> None:
+    assert page(lesson="../secret").get("progress")
