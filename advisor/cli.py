@@ -23,6 +23,7 @@ COMMANDS = {
     "check": "whether a job stays within a memory budget, for CI",
     "baseline": "keep an approved memory profile, and name what has drifted from it",
     "compare": "two jobs, ledgers or runs side by side",
+    "lengths": "how long a data set's samples are, and the chance that a batch does not fit",
     "accuracy": "how far the estimates are from published measurements",
     "ui": "the same as pages in the browser",
     "collect": "versions, cards and settings of this machine, to paste",

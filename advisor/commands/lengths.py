@@ -1,0 +1,141 @@
+"""``advisor lengths DATA``: how long the samples are, and the chance that a batch exceeds what fits."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from advisor.cli import UserError
+from advisor.commands import jobfile, options, output
+
+if TYPE_CHECKING:
+    from advisor.run import Run
+
+STEPS = (1, 10, 100, 1000, 10_000)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.add_argument("data", metavar="DATA", type=Path, help="JSON lines, parquet, arrow or plain text, or a folder of them; only lengths are kept")
+    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="a tokenizer.json; without it characters are divided by --characters-per-token")
+    parser.add_argument("--characters-per-token", type=float, default=4.0, metavar="X", help="default 4, an assumption")
+    parser.add_argument("--job", metavar="JOB", help="a job file: what fits is the longest sequence that its estimate allows")
+    parser.add_argument("--fits", type=int, metavar="TOKENS", help="the longest sequence that fits, where it is known")
+    parser.add_argument("--steps", type=int, metavar="N", help="also the chance by step N")
+    parser.add_argument("--rehearsal", type=Path, metavar="FILE", help="write the rows of the worst batch, to run it first")
+    options.add_json(parser)
+    options.add_overrides(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print; exit code 1 where a sample of the data does not fit."""
+    from advisor import lengths
+
+    if not args.data.exists():
+        raise UserError(f"{args.data}: there is no such file")
+    if args.characters_per_token <= 0 or (args.fits is not None and args.fits < 1) or (args.steps is not None and args.steps < 1):
+        raise UserError("--characters-per-token, --fits and --steps take numbers above 0")
+    resolved = jobfile.resolved_job(args) if args.job else None
+    batch = (resolved.job.batch.micro_batch or 1) if resolved else 1
+    step = batch * (resolved.job.batch.gradient_accumulation or 1) * _data_ranks(resolved) if resolved else 1
+    try:
+        found = lengths.measure(args.data, _counter(args.tokenizer), per_token=args.characters_per_token)
+    except (OSError, ImportError) as error:
+        raise UserError(f"{args.data} cannot be read: {error}") from None
+    fits = args.fits if args.fits is not None else _longest_that_fits(resolved) if resolved else None
+    long = found.longer_than(fits) if fits is not None else 0
+    steps = sorted({*STEPS, *([args.steps] if args.steps else [])})
+    data: dict[str, Any] = {
+        "version": 1, "samples": found.samples, "unit": found.unit, "histogram": [list(pair) for pair in found.histogram],
+        "p50": found.quantile(0.5), "p95": found.quantile(0.95), "p99": found.quantile(0.99), "max": found.longest[0][0],
+        "fits_tokens": fits, "samples_a_step": step, "longer": long if fits is not None else None,
+        "chance_by_step": {n: lengths.chance(long, found.samples, n * step) for n in steps} if fits is not None else {},
+    }  # fmt: skip
+    if args.rehearsal is not None:
+        _rehearse(args.rehearsal, found.longest[:step])
+    if args.json:
+        from advisor.render import json
+
+        output.write(json.text(data) + "\n")
+    else:
+        output.write(_told(data))
+    return 1 if long else 0
+
+
+def _told(data: dict[str, Any]) -> str:
+    paper = output.sheet()
+    paper.say(f"{data['samples']:,} samples: half within {data['p50']:,}, 99 % within {data['p99']:,}, longest {data['max']:,} {data['unit']}.", "bold")
+    if data["fits_tokens"] is None:
+        paper.say("Give --job JOB or --fits TOKENS for the chance that a batch does not fit.", indent=2)
+    elif not data["longer"]:
+        paper.say(f"None is longer than the {data['fits_tokens']:,} tokens that fit.", indent=2)
+    else:
+        paper.say(f"{data['longer']:,} are longer than the {data['fits_tokens']:,} tokens that fit ({data['samples_a_step']:,} samples a step):", indent=2)
+        for step, share in data["chance_by_step"].items():
+            paper.say(f"by step {step:,}: {share:.1%} that one has come", indent=4)
+    return paper.text()
+
+
+def _counter(tokenizer: Path | None) -> Callable[[str], int] | None:
+    if tokenizer is None:
+        return None
+    try:
+        from tokenizers import Tokenizer
+
+        loaded = Tokenizer.from_file(str(tokenizer))
+    except ImportError:
+        raise UserError("--tokenizer needs the package tokenizers (it comes with transformers)") from None
+    except Exception as error:  # the library raises plain Exceptions
+        raise UserError(f"{tokenizer} is no tokenizer.json: {str(error)[:200]}") from None
+    return lambda text: len(loaded.encode(text).ids)
+
+
+def _data_ranks(resolved: Run) -> int:
+    """Ranks that read different samples: all but the tensor, pipeline and context groups."""
+    parallel = resolved.job.parallel
+    return max(1, (parallel.shard or 1) * (parallel.replicate or 1) // (parallel.context or 1))
+
+
+def _longest_that_fits(resolved: Run) -> int:
+    """The longest sequence whose estimate (expected figure) is within the card, at the job's micro batch.
+
+    Raises:
+        UserError: nothing can be estimated, or no card is named.
+    """
+    from advisor.verdict import needed, of_run
+
+    if resolved.usable is None:
+        raise UserError("the job names no card; add --gpu NAME, or give --fits TOKENS")
+
+    def fits(tokens: int) -> bool:
+        ledger, _, sentence = of_run(resolved.but(batch={"seq_len": tokens}))
+        if ledger is None:
+            raise UserError(f"the job can not be estimated: {sentence}")
+        return resolved.usable is not None and needed(ledger).expected <= resolved.usable[0]
+
+    if not fits(1):
+        raise UserError("the job does not fit at any length: see `advisor plan`")
+    low, high = 1, 2
+    while high < 1 << 24 and fits(high):
+        low, high = high, high * 2
+    while high - low > max(1, low // 256):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _rehearse(path: Path, longest: tuple[tuple[int, int], ...]) -> None:
+    import json
+
+    data = {
+        "advisor_rehearsal": 1,
+        "use": "run one training step on these rows first: dataset.select(rows)",
+        "rows": [row for _, row in longest],
+        "tokens": [t for t, _ in longest],
+    }
+    try:
+        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

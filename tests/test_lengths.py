@@ -1,0 +1,82 @@
+"""Lengths of data: counted right in each form, nothing of the text kept, and the chance is the one that drawing shows."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from advisor import lengths
+from advisor.cli import main
+
+
+@given(st.integers(0, 10**9))
+def test_a_bucket_is_at_most_three_percent_above(tokens: int) -> None:
+    assert tokens <= lengths.bucket(tokens) <= max(tokens * 1.032, tokens)
+
+
+def test_forms_agree(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    rows = [{"text": "x" * n} for n in (4, 40, 400, 4000)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "b.json").write_text(json.dumps(rows))
+    (tmp_path / "c.txt").write_text("".join(row["text"] + "\n" for row in rows))
+    pandas.DataFrame(rows).to_parquet(tmp_path / "d.parquet")
+    found = [lengths.measure(tmp_path / name) for name in ("a.jsonl", "b.json", "c.txt", "d.parquet")]
+    assert all(f == found[0] for f in found)
+    assert found[0].longest == ((1000, 3), (100, 2), (10, 1), (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("row", "tokens"),
+    [
+        ({"input_ids": [1] * 77}, 77),
+        ({"messages": [{"role": "user", "content": "a" * 100}, {"role": "assistant", "content": "b" * 99}]}, 50),
+        ({"prompt": "a" * 20, "completion": "b" * 19}, 10),
+        ({"instruction": "a" * 20, "input": "", "output": "b" * 18}, 10),
+    ],
+)
+def test_rows(tmp_path: Path, row: dict[str, object], tokens: int) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    assert lengths.measure(tmp_path / "a.jsonl").longest == ((tokens, 0),)
+
+
+@given(long=st.integers(0, 50), others=st.integers(0, 200), drawn=st.integers(0, 300))
+def test_the_chance_is_a_chance_and_grows(long: int, others: int, drawn: int) -> None:
+    now, next_ = lengths.chance(long, long + others, drawn), lengths.chance(long, long + others, drawn + 1)
+    assert 0 <= now <= next_ + 1e-12 <= 1 + 1e-9
+
+
+def test_the_chance_is_what_drawing_shows() -> None:
+    draw = random.Random(3)
+    population = [1] * 3 + [0] * 197
+    hits = sum(any(draw.sample(population, 40)) for _ in range(4000)) / 4000
+    assert lengths.chance(3, 200, 40) == pytest.approx(hits, abs=0.03)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    secret = "the text itself"
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps({"text": secret, "input_ids": [0] * (5000 if n == 70 else 100)}) + "\n" for n in range(100)))
+    assert main(["lengths", "d.jsonl", "--fits", "4096", "--steps", "7", "--rehearsal", "r.json", "--json"]) == 1
+    out = capsys.readouterr().out
+    told = json.loads(out)
+    assert told["longer"] == 1
+    assert told["chance_by_step"]["10"] == pytest.approx(0.1)
+    assert told["chance_by_step"]["7"] == pytest.approx(0.07)
+    assert secret not in out
+    assert json.loads((tmp_path / "r.json").read_text())["rows"] == [70]
+    assert main(["lengths", "d.jsonl", "--fits", "6000"]) == 0
+    assert main(["lengths", "none.jsonl"]) == 2
+    (tmp_path / "bad.jsonl").write_text("{")
+    assert main(["lengths", "bad.jsonl"]) == 2
+    job = {
+        "version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}, "method": {"kind": "lora"}, "precision": {"weights": "bf16"},
+        "batch": {"micro_batch": 1, "seq_len": 2048}, "hardware": {"gpu": "a100-80gb"}, "framework": {"name": "custom"},
+    }  # fmt: skip
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    capsys.readouterr()
+    assert main(["lengths", "d.jsonl", "--job", "job.json", "--json"]) in (0, 1)
+    assert json.loads(capsys.readouterr().out)["fits_tokens"] > 100
