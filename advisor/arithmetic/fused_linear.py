@@ -13,6 +13,7 @@ FORWARD = frozenset({at.LOSS_FORWARD})
 BACKWARD = frozenset({at.LOSS_BACKWARD})
 TORCHTUNE_CHUNKS = 8  # torchtune CEWithChunkedOutputLoss num_output_chunks; axolotl monkeypatch/loss/chunked.py the same
 WRAPPED_CHUNKS = 8  # torchtitan components/loss.py ChunkedLossWrapper num_chunks
+TRL_ROWS, TRL_COLUMNS = 4096, 32768  # trl kernels/chunked_logprob.py TOKEN_CHUNK_SIZE, trainer/utils.py _CHUNKED_LOGPROB_CHUNK_SIZE
 LITGPT_CHUNK = 128  # litgpt finetune: lm_head_chunk_size=128, chunked_cross_entropy chunk_size=128
 STORAGE_SINCE = (0, 8)  # liger-kernel with one chunk buffer that every chunk is written to
 
@@ -52,6 +53,8 @@ def chunked(ctx: Context, vocab: int) -> Iterator[Holding]:
     values = {"tokens": ctx.tokens, "vocabulary": vocab}
     if ctx.source == "torchtune" or ctx.framework == "torchtune":
         yield from _torchtune(ctx, vocab)
+    elif ctx.framework == "trl":
+        yield from _trl(ctx, vocab)
     elif ctx.framework == "axolotl":
         yield from _axolotl(ctx, vocab)
     elif ctx.source == "litgpt" or ctx.framework == "litgpt":
@@ -78,6 +81,24 @@ def _by_chunk(ctx: Context, vocab: int) -> Iterator[Holding]:
         values = {"vocabulary": vocab, "hidden": ctx.arch.hidden, "bytes": e}
         head = vocab * ctx.arch.hidden * e
         yield Holding("gradients", "gradient of the head, made chunk by chunk", head, FORWARD, "vocabulary x hidden x bytes", values, source)
+
+
+def _trl(ctx: Context, vocab: int) -> Iterator[Holding]:
+    """TRL's log-probabilities from hidden states: one tile of logits at a time, made anew in backward; gradients of hidden states and head in fp32.
+
+    The fp32 gradient of the head and its cast to the weight's dtype are there together when the function returns.
+    """
+    rows, columns, hidden = min(ctx.tokens, TRL_ROWS), min(vocab, TRL_COLUMNS), ctx.arch.hidden
+    source = "trl kernels/chunked_logprob.py (1.7 to 1.16)"
+    tile = {"rows": rows, "columns": columns, "bytes": ctx.compute}
+    yield Holding("logits", "tile of logits", rows * columns * ctx.compute, FORWARD | BACKWARD, "rows x columns x bytes", tile, source)
+    values = {"tokens": ctx.tokens, "hidden": hidden, "bytes": 4 + ctx.compute}
+    size = ctx.tokens * hidden * (4 + ctx.compute)
+    yield Holding("logits", "gradient of the hidden states as fp32, and its cast", size, BACKWARD, "tokens x hidden x bytes", values, source)
+    if ctx.method not in ADAPTED:
+        each = 4 if ctx.weight == 4 else 4 + ctx.weight
+        values = {"vocabulary": vocab, "hidden": hidden, "bytes": each}
+        yield Holding("gradients", "gradient of the head as fp32, and its cast", vocab * hidden * each, BACKWARD, "vocabulary x hidden x bytes", values, source)
 
 
 def _axolotl(ctx: Context, vocab: int) -> Iterator[Holding]:
