@@ -19,7 +19,7 @@ check: $(VENV)/dev.done
 	$(BIN)/mypy
 
 bench: $(VENV)/dev.done
-	$(BIN)/python -m pytest tests/bench --benchmark-only -o addopts= --timeout=900
+	ADVISOR_FUZZ=100000 ADVISOR_SNAPSHOT_MB=500 $(BIN)/python -m pytest tests/bench -o addopts= --timeout=7200
 
 probe: $(VENV)/base.done
 	$(PIP) -e '.[probe]'
