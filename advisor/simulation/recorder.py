@@ -61,6 +61,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
 
     def __init__(self, temporaries: dict[Any, Callable[..., list[int]]] | None = None, *, device: str = META) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.experts = 1  # tokens that ask which expert they go to are spread evenly over this many
         self.device = device  # tests watch real CPU runs with the same recorder
         self.events: list[Event] = []
         self.storages: dict[int, Storage] = {}
@@ -147,7 +148,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         kwargs = kwargs or {}
         self._pending = None
         args, kwargs = _on_one_device(function, args, kwargs)
-        result = function(*args, **kwargs)
+        if function is torch.ops.aten.nonzero.default and args[0].is_meta:
+            result = torch.empty(-(-args[0].numel() // self.experts), args[0].dim(), dtype=torch.long, device=META)
+        else:
+            result = function(*args, **kwargs)
         before = len(self.events)
         if function.namespace == "prim":
             return result

@@ -41,6 +41,7 @@ def record(
     optimizer = optimizers.build(model, job)
     sm = run.card.sm if run.card else None
     recorder = Recorder(kernels.TEMPORARIES, device=device)
+    recorder.experts = max((b.experts.number for b in run.architecture.blocks if b.experts), default=1) if run.architecture else 1
     _label_weights(recorder, model)
     clip = job.framework.name in TRAINERS
     casting = emulated_autocast(autocast, frozenset({device, "cuda"})) if autocast is not None else contextlib.nullcontext()

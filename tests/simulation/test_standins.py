@@ -140,6 +140,18 @@ def test_an_optimizer_in_the_backward_pass_holds_no_gradients(tiny: Callable[...
     assert _held(within, "q_proj.weight exp_avg") == _held(usual, "q_proj.weight exp_avg") > 0
 
 
+def test_tokens_are_spread_evenly_over_experts() -> None:
+    import torch
+
+    from advisor.simulation.recorder import Recorder
+
+    recorder = Recorder()
+    recorder.experts = 8
+    with recorder:
+        place, token = torch.where(torch.empty(2, 4096, dtype=torch.bool, device="meta"))
+    assert place.shape == token.shape == (1024,)
+
+
 @pytest.mark.parametrize(
     ("section", "says"),
     [
