@@ -136,9 +136,13 @@ def _matches_total(card: Card, total_bytes: int) -> bool:
 
 
 def by_total(total_bytes: int) -> tuple[Card, ...]:
-    """Cards whose total (as torch or nvidia-smi prints it) is within 1.5 % of a printed capacity, nearest first."""
+    """Cards whose total (as torch or nvidia-smi prints it) is within 1.5 % of a printed capacity, nearest first.
+
+    Drivers differ by some tenths of a percent, so cards within half a percent count as equally near: bus variants come after the module.
+    """
 
     def distance(card: Card) -> float:
         return min((abs(b - total_bytes) / total_bytes for b in (card.torch_bytes, card.smi_bytes) if b), default=1.0)
 
-    return tuple(sorted((c for c in catalogue().values() if distance(c) <= 0.015), key=distance))
+    near = (c for c in catalogue().values() if distance(c) <= 0.015)
+    return tuple(sorted(near, key=lambda c: (round(distance(c) * 200), "pcie" in c.id, distance(c))))

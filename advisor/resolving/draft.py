@@ -11,7 +11,6 @@ from advisor.job import Eval, Job, Load, Model, Resume, Rollout, Save, Section, 
 from advisor.resolving import family
 
 _EMPTY: dict[str, Section] = {"load": Load(), "eval": Eval(), "save": Save(), "resume": Resume(), "rollout": Rollout()}
-_DERIVED = frozenset({"default", "assumed"})
 _FIELDS = frozenset(fields())
 # Sections with the names and paths of their fields; a single value has none.
 _TWO_DEEP = tuple(dict.fromkeys(".".join(path.split(".")[:2]) for path in fields()))
@@ -61,7 +60,7 @@ class Draft:
                 fact = facts.get(path) or read.get(path)
                 if fact is None:
                     fact = interned(path, value, "stated")
-                elif fact.kind in _DERIVED or (fact.kind == "inferred" and fact.where == RESOLVER):
+                elif _derived(fact):
                     self._dropped.add(path)
                     continue
                 elif fact.value != value:
@@ -69,7 +68,11 @@ class Draft:
                 values[path] = value
                 own[path] = fact
         for path, fact in read.items():
-            if path not in values and fact.kind in ("read", "inferred", "stated") and (path in _FIELDS or path.rpartition(".")[0] in _OPEN):
+            if (
+                path not in values
+                and (fact.kind in ("read", "inferred", "stated") or not _derived(fact))
+                and (path in _FIELDS or path.rpartition(".")[0] in _OPEN)
+            ):
                 values[path] = self._new[path] = fact.value
                 own[path] = fact
                 self._sections.add(path.partition(".")[0])
@@ -180,3 +183,8 @@ def interned(path: str, value: Any, kind: FactKind, where: str | None = None, wh
             _INTERNED.clear()
         found = _INTERNED[key] = Fact(path, value, kind, where, why, None, alternatives)
     return found
+
+
+def _derived(fact: Fact) -> bool:
+    """Whether an earlier resolving made this fact, so that it is made anew. What a reader assumed (one of several cards with a printed total) has its place."""
+    return fact.kind == "default" or (fact.kind == "assumed" and fact.where is None) or (fact.kind == "inferred" and fact.where == RESOLVER)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.resolving import family
-from advisor.resolving.draft import Draft
+from advisor.resolving.draft import RESOLVER, Draft
 
 _PREFERENCE = frozenset({"dpo", "kto", "ppo", "rloo"})
 
@@ -15,6 +15,7 @@ def settle(draft: Draft) -> None:
     draft.table("objective")
     draft.assume("objective", "sft", "nothing names another objective", alternatives=("dpo", "pretrain"))
     objective, adapters = draft.get("objective"), draft.get("method.kind") in family.ADAPTERS
+    _kl_term(draft, objective, adapters=adapters)
     draft.table("reference")
     if objective in _PREFERENCE and adapters:
         draft.default("reference", "adapter-off", "trl: the base with adapters switched off is the reference")
@@ -26,6 +27,23 @@ def settle(draft: Draft) -> None:
     draft.default("critic", "copy" if ppo else "none", f"{objective}: {'a value model is trained too' if ppo else 'none'}")
     if draft.has("rollout") or (objective in family.RL and draft.framework in ("verl", "nemo")):
         _rollout(draft)
+
+
+def _kl_term(draft: Draft, objective: str, *, adapters: bool) -> None:
+    """A KL weight that was read decides whether a reference is held: trl grpo_trainer.py and rloo_trainer.py, ``beta == 0.0`` holds none."""
+    if objective not in ("grpo", "rloo"):
+        return
+    for where, key, value in draft.evidence.seen_keys:
+        if key.rpartition(".")[2] in ("beta", "kl_coef") and isinstance(value, int | float) and not isinstance(value, bool):
+            held = "none" if value == 0 else "adapter-off" if adapters else "copy"
+            draft.settle(
+                "reference",
+                held,
+                "inferred",
+                f"{key} = {value} ({where}): a KL term {'of weight 0 needs no' if value == 0 else 'needs a'} reference",
+                where=RESOLVER,
+            )
+            return
 
 
 def _rollout(draft: Draft) -> None:
