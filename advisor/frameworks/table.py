@@ -66,6 +66,7 @@ class Entry(_Strict):
     field: str | None = None
     codec: str | None = None
     values: Mapping[Any, Mapping[str, Any]] | None = None
+    older: tuple[str, ...] = ()  # values that newer versions no longer take: read, and never written
     cases: tuple[Case, ...] = ()
     derive: str | None = None
     fields: tuple[str, ...] = ()  # what the derivation can set
@@ -99,7 +100,7 @@ class Entry(_Strict):
         if self.values is None:
             return self.cases
         assert self.key is not None
-        return tuple(Case(when={self.key: raw}, fields=fields, read_only=self.read_only) for raw, fields in self.values.items())
+        return tuple(Case(when={self.key: raw}, fields=fields, read_only=self.read_only or raw in self.older) for raw, fields in self.values.items())
 
     @cached_property
     def all_fields(self) -> frozenset[str]:
