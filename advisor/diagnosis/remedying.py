@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from advisor.deviation import extra
 from advisor.job import JobError
 from advisor.planner.stepping import lines, title
 from advisor.report import Finding, Plan, Step
@@ -13,13 +14,20 @@ from advisor.run import Run
 from advisor.techniques import TIERLESS, NotApplicable, all_techniques
 
 FIRST_STEPS = 2  # a person reads the first two
+CLEARLY, TIMES_SECOND = 0.5, 2.0  # a cause is clearly the first: its probability, and how often that of the second
 
 
 def with_cures(plan: Plan, findings: Sequence[Finding], real: Run) -> Plan:
-    """The plan with the top finding's remedies in front, where none of its first steps is one."""
+    """The plan with the top finding's remedies in front, where none of its first steps is one.
+
+    A cause that is clearly the first keeps its own remedy in the first place even where no estimate shows what it saves: figures of
+    lesser causes do not make them likelier.
+    """
     if not findings:
         return plan
     top = findings[0]
+    if plan.steps and _clearly_first(findings) and (own := _own(top, real)) is not None and plan.steps[0].technique != own.technique:
+        return replace(plan, steps=(own, *(step for step in plan.steps if step.technique != own.technique)))
     if any(step.technique in top.remedies and _early(step, top) for step in plan.steps[:FIRST_STEPS]):
         return plan
     base = top.faulted if top.faulted is not None else real
@@ -29,6 +37,31 @@ def with_cures(plan: Plan, findings: Sequence[Finding], real: Run) -> Plan:
         return plan
     later = tuple(step for step in plan.steps if step.technique not in {c.technique for c in cures})
     return replace(plan, steps=(*cures, *later))
+
+
+def _clearly_first(findings: Sequence[Finding]) -> bool:
+    second = findings[1].confidence if len(findings) > 1 else 0.0
+    return findings[0].confidence >= CLEARLY and findings[0].confidence >= TIMES_SECOND * second
+
+
+def _own(top: Finding, real: Run) -> Step | None:
+    """The first remedy where it is an action without an estimate, or answers a fault of which only the text tells, not its size."""
+    name = top.remedies[0]
+    technique = all_techniques().get(name)
+    if technique is None or top.faulted is not None:
+        return None  # the planner puts what cures a fault of known size in front by itself
+    if not technique.estimated:
+        return _step(name, top, real)
+    try:
+        if not isinstance(technique.apply(real), NotApplicable):
+            return None
+        told = real.deviating(extra("other", bytes=0, cause=top.cause))  # the run with the fault in it, of unknown size
+        if isinstance(technique.apply(told), NotApplicable):
+            return None
+    except JobError:
+        return None
+    step = _step(name, top, told)
+    return None if step is None else replace(step, estimated=False, after_bytes=None)
 
 
 def _early(step: Step, top: Finding) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -21,11 +21,13 @@ from advisor.report import CouldNotTell, Finding, Says
 from advisor.rules import counters, residual
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import TIERS, Mark, Rule
+from advisor.rules.situation import uncertain
 from advisor.run import Run
 
 NONE_OF_THESE = 1.0  # log-odds that the true cause is not in the vocabulary, or leaves no mark
 ALONE = 0.4  # how much a better explanation of the numbers counts when no text speaks for the fault: about ten faults could add such bytes
 UNEXPLAINED = -0.5  # a fit of the run as written below which a fault is looked for even where no text speaks for it
+UNCERTAIN = 0.5  # of the weight of what rests on a newest version's default or an assumption: the run may be of any version
 OVERRULES = 2.5  # what a text shows this clearly is looked at even where the settings, as far as they were read, leave no room for it
 SHOWN_FROM = 0.02  # below this probability a cause that was looked for is called cleared
 MOST_TEXT = 20_000  # lines and frames beyond this many are not searched: the reader keeps the telling ones first
@@ -151,7 +153,11 @@ def _marks(rule: Rule, run: Run, evidence: Evidence, texts: dict[str, list[tuple
         found = _look(mark, run, evidence, texts)
         if found is not None:
             where, sentence = found
-            yield Says(sentence, where, mark.weight > 0, mark.weight, mark.id, mark.source)
+            yield Says(sentence, where, mark.weight > 0, mark.weight * _sureness(run, mark.rests_on), mark.id, mark.source)
+
+
+def _sureness(run: Run, fields: Iterable[str]) -> float:
+    return UNCERTAIN if any(uncertain(run, path) for path in fields) else 1.0
 
 
 def _look(mark: Mark, run: Run, evidence: Evidence, texts: dict[str, list[tuple[str, str]]]) -> tuple[str | None, str] | None:
@@ -197,6 +203,7 @@ def _numbers(faulted: Run | None, run: Run, evidence: Evidence, rule: Rule, writ
     gain = after.value - written.value if ledger is not None else min(0.0, after.value)
     if gain > 0 and told < 1:
         gain *= ALONE
+    gain *= _sureness(run, (d.field for d in faulted.deviations if d.kind == "ineffective" and d.field and d not in run.deviations))
     if abs(gain) < 0.2:
         return
     sentence = f"as written: {written.says}; with this fault: {after.says}" if ledger is not None else f"with this fault: {after.says}"

@@ -24,7 +24,8 @@ class Mark:
     ``weight`` is a log-likelihood ratio: how much more often this is seen when the cause holds than when it does not (2.3 is ten
     times). ``pattern`` is searched, ignoring case, in frames ("file:function: code"), lines, or both. ``when`` looks at numbers and
     settings instead: it returns the sentence to show, or ``None``. ``source`` names what in a library prints it, or why the
-    number implies it: no mark keys on how one person worded a report.
+    number implies it: no mark keys on how one person worded a report. ``rests_on``: job fields whose values the mark takes for granted;
+    where one is only what the newest version does by default, the engine weighs the mark less (``situation.uncertain``).
     """
 
     id: str
@@ -34,6 +35,7 @@ class Mark:
     pattern: str | None = None
     on: Literal["frame", "line", "key", "any"] = "any"
     when: Callable[[Run, Evidence], str | None] | None = None
+    rests_on: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,10 @@ DECIDING = {  # part -> job fields that set its size: where one of them was only
     "logits": ("batch.micro_batch", "batch.seq_len"),
     "attention": ("batch.micro_batch", "batch.seq_len"),
 }
+RESTS_ON = {  # part -> fields whose defaults decide how large it is
+    "activations": ("activations.checkpointing",),
+    "logits": ("activations.loss",),
+}
 
 
 def at_failure(run: Run, evidence: Evidence) -> tuple[dict[str, int], int, str] | None:
@@ -76,7 +80,15 @@ def share_marks(
             _, total, phase = found
             return f"{noun} are {part:.0%} of the {show(total)} that the estimate shows at the {phase} peak ({show(part * total)})"
 
+        rests_on = tuple(path for part in parts for path in RESTS_ON.get(part, ()))
         weight = weights[0] if threshold == some else weights[1]
-        return Mark(f"{cause}-share-{round(threshold * 100)}", weight, f"{noun} fill the card", "the estimate's ledger of the run as written", when=when)
+        return Mark(
+            f"{cause}-share-{round(threshold * 100)}",
+            weight,
+            f"{noun} fill the card",
+            "the estimate's ledger of the run as written",
+            when=when,
+            rests_on=rests_on,
+        )
 
     return at_least(some), at_least(most)

@@ -37,6 +37,20 @@ def sharded(run: Run) -> bool:
     return run.job.parallel.strategy in DIVIDES_WEIGHTS
 
 
+_NO_FRAMEWORK = frozenset({"torch", "cuda", "python", "numpy"})
+
+
+def uncertain(run: Run, path: str) -> bool:
+    """Whether a value is only a default or an assumption that has alternatives, with no version of the framework known.
+
+    The defaults' tables then give what the newest version does, which is no evidence about an older run.
+    """
+    fact = run.facts.get(path)
+    if fact is None or fact.kind not in ("default", "assumed") or not fact.alternatives:
+        return False
+    return not (set(run.job.framework.versions or {}) - _NO_FRAMEWORK)
+
+
 def gpus_known(run: Run) -> bool:
     """Whether the number of GPUs was read or stated, or follows from parallel sizes that were."""
     paths = ("hardware.gpus_per_node", "hardware.nodes", "parallel.shard", "parallel.replicate", "parallel.tensor", "parallel.pipeline")
@@ -47,6 +61,25 @@ def gpus(run: Run) -> int:
     """How many GPUs the job uses: what the parallel sizes say, else cards a node times nodes."""
     hardware = run.job.hardware
     return max(run.world, (hardware.gpus_per_node or 1) * (hardware.nodes or 1))
+
+
+_MORE_GPUS = re.compile(
+    r"nproc[-_]per[-_]node[ =]+([2-9]|\d\d)|(?:num[-_]processes|WORLD_SIZE|world_size|nranks|gpus_per_node|num_gpus|n_gpus\w*)\W{1,4}([2-9]|\d\d)\b|"
+    r"(?:CUDA_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES)\W{1,3}\d+,\d|\bGPU [1-9]\b|cuda:[1-9]|--include \S*:\d+,\d|"
+    r"(?<![\w.])([2-9]|\d\d)\s?(?:x|×|\*)\s?(?:NVIDIA )?(?:A100|H100|H200|H800|A800|A10G?|A6000|L40S?|V100|T4|B200|RTX|MI\d{3}|[34]090)\b|"
+    r"(?<![\w.])([2-9]|\d\d) (?:A100s?|H100s?|GPUs|gpus|cards)\b"
+)  # launchers' flags and variables, device names of torch and nvidia-smi, "8x A100"
+
+
+def names_more_gpus(run: Run, evidence: Evidence) -> str | None:
+    """Where the job or the text speaks of more than one GPU; ``None``: nothing does, and one process is what was meant."""
+    if gpus(run) > 1:
+        return "the job's own sizes"
+    if len(evidence.devices) > 1:
+        return evidence.devices[1].where
+    if any((f.gpu or 0) > 0 or (f.rank or 0) > 0 for f in evidence.failures):
+        return next(f.where for f in evidence.failures if (f.gpu or 0) > 0 or (f.rank or 0) > 0)
+    return next((line.where for line in evidence.lines if _MORE_GPUS.search(line.text)), None)
 
 
 def parameters(run: Run, evidence: Evidence | None = None) -> int | None:

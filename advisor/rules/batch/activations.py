@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import counters, fingerprint
+from advisor.rules import counters, fingerprint, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
@@ -58,8 +58,8 @@ RULE = Rule(
     needs=("model.name", "batch.micro_batch", "batch.seq_len"),
     explains=("forward", "loss", "backward"),
     marks=(
-        Mark("activations-checkpointed", 0.5, "checkpointed already", "the configuration", when=_checkpointed),
-        Mark("activations-unchecked", -0.7, "not checkpointed", "the configuration", when=_off),
+        Mark("activations-checkpointed", 0.5, "checkpointed already", "the configuration", when=_checkpointed, rests_on=("activations.checkpointing",)),
+        Mark("activations-unchecked", -0.7, "not checkpointed", "the configuration", when=_off, rests_on=("activations.checkpointing",)),
         Mark("activations-request", 1.2, "the request is an activation", "hidden states and MLP projections of the micro batch", when=_request),
         Mark("activations-rows", 1.5, "a row for each token", "an activation has micro_batch x seq_len rows", when=_rows),
         Mark("activations-giant", 2.0, "one tensor larger than the card", "an activation grows with batch and length, weights and states do not", when=_giant),
@@ -82,6 +82,7 @@ RULE = Rule(
             on="frame",
         ),
         Mark("activations-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
+        *static_state.against("activations"),
         *share_marks("activations", "activations", "attention", some=0.3, most=0.5, weights=(0.9, 1.0), noun="activations"),
     ),
     remedies=("smaller-micro-batch", "shorter-sequence", "gradient-checkpointing", "context-parallel", "offload-activations"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -54,10 +55,22 @@ RULE = Rule(
     prior=-0.9,
     explains=("forward", "loss", "backward"),
     marks=(
-        Mark("checkpointing-off-off", 1.5, "off", "TrainingArguments.gradient_checkpointing is False by default", when=_off),
+        Mark(
+            "checkpointing-off-off",
+            1.5,
+            "off",
+            "TrainingArguments.gradient_checkpointing is False by default",
+            when=_off,
+            rests_on=("activations.checkpointing",),
+        ),
         Mark("checkpointing-off-said", 0.7, "written so", "the configuration", when=_said_off),
         Mark(
-            "checkpointing-off-unset", 1.0, "not turned on", "transformers PreTrainedModel.gradient_checkpointing_enable is never called", when=_not_turned_on
+            "checkpointing-off-unset",
+            1.0,
+            "not turned on",
+            "transformers PreTrainedModel.gradient_checkpointing_enable is never called",
+            when=_not_turned_on,
+            rests_on=("activations.checkpointing",),
         ),
         Mark("checkpointing-off-on", -4.0, "on", "the configuration", when=_on),
         Mark("checkpointing-off-elsewhere", -2.5, "another phase", "the failing phase", when=_elsewhere),
@@ -80,6 +93,7 @@ RULE = Rule(
             on="frame",
         ),
         Mark("checkpointing-off-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
+        *static_state.against("checkpointing-off"),
         *share_marks("checkpointing-off", "activations", "attention", some=0.3, most=0.5, weights=(1.0, 1.0), noun="activations"),
     ),
     remedies=("gradient-checkpointing", "selective-checkpointing", "smaller-micro-batch"),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint
+from advisor.rules import fingerprint, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.shares import share_marks
+from advisor.rules.shares import guessed, share_marks
 from advisor.rules.situation import in_phase, weights_exceed
 from advisor.run import Run
 
@@ -40,6 +40,16 @@ def _solved(run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+def _solved_free(run: Run, evidence: Evidence) -> str | None:
+    """Nothing restricts the tokens (no length, and a batch of one or none): five strides in two dtypes hit about one request in five by chance."""
+    free = guessed(run, "batch.seq_len") and (guessed(run, "batch.micro_batch") or run.job.batch.micro_batch == 1)
+    return _solved(run, evidence) if free else None
+
+
+def _solved_one(run: Run, evidence: Evidence) -> str | None:
+    return _solved(run, evidence) if _solved_free(run, evidence) is None else None
+
+
 def _none_made(run: Run, _evidence: Evidence) -> str | None:
     return f"the {run.job.activations.loss} loss makes no whole logits" if run.job.activations.loss in NO_LOGITS else None
 
@@ -65,7 +75,8 @@ RULE = Rule(
             when=_request,
         ),
         Mark("logits-request-among", 2.0, "the request can be a tensor of logits", "the same product; another tensor has the same size", when=_also),
-        Mark("logits-solved", 2.5, "logits for a round number of tokens", "the same product, solved for the tokens", when=_solved),
+        Mark("logits-solved", 2.5, "logits for a round number of tokens", "the same product, solved for the tokens", when=_solved_one),
+        Mark("logits-solved-free", 1.6, "logits for some round number of tokens", "the same, with batch and length both free: chance hits", when=_solved_free),
         Mark(
             "logits-frame",
             3.5,
@@ -79,9 +90,10 @@ RULE = Rule(
             r"logits\s*=\s*logits\s*/|vocab_parallel_cross_entropy|logits\s*=\s*self\.(lm_head|output|head|score|proj)|compute_logits",
             on="frame",
         ),
-        Mark("logits-fused", -2.5, "no logits", "fused linear cross entropy works chunk by chunk", when=_none_made),
+        Mark("logits-fused", -2.5, "no logits", "fused linear cross entropy works chunk by chunk", when=_none_made, rests_on=("activations.loss",)),
         Mark("logits-evaluation", -2.0, "in evaluation", "the failing phase", when=_evaluating),
         Mark("logits-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
+        *static_state.against("logits"),
         *share_marks("logits", "logits", some=0.25, most=0.45, weights=(0.8, 1.0), noun="logits and their copies"),
     ),
     remedies=("fused-linear-loss", "chunked-loss", "smaller-micro-batch"),

@@ -7,7 +7,7 @@ from advisor.evidence import Evidence
 from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import QUANTISED, gpus, in_phase, loads_weights, sharded, weight_bytes
+from advisor.rules.situation import QUANTISED, gpus, in_phase, loads_weights, names_more_gpus, sharded, weight_bytes
 from advisor.run import Run
 from advisor.units import show
 
@@ -32,12 +32,13 @@ def _loading(run: Run, evidence: Evidence) -> str | None:
 
 
 def _one_process(run: Run, evidence: Evidence) -> str | None:
-    """A sharding strategy over one rank divides by one."""
-    if not sharded(run):
+    """A sharding strategy over one rank divides by one: a wrong launch where more GPUs were meant, else just one GPU."""
+    named = names_more_gpus(run, evidence)
+    if not sharded(run) or named is None:
         return None
     for where, key, value in evidence.seen_keys:
         if key.rpartition(".")[2] == "num_processes" and str(value).strip() == "1":
-            return f"{where}: the launch starts one process, so {run.job.parallel.strategy} divides by one"
+            return f"{where}: the launch starts one process, so {run.job.parallel.strategy} divides by one, though more GPUs are named ({named})"
     return None
 
 
@@ -89,7 +90,7 @@ RULE = Rule(
             "the process group has one rank",
             "torchrun and accelerate export WORLD_SIZE to each worker",
             pattern=r"\bWORLD_SIZE\s*[=:]\s*1\b",
-            when=lambda run, _: "" if sharded(run) else None,
+            when=lambda run, evidence: "" if sharded(run) and names_more_gpus(run, evidence) else None,
         ),
         Mark(
             "sharding-inactive-loader",

@@ -6,7 +6,18 @@ from advisor.evidence import Evidence
 from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import ADAPTER, DIVIDES_OPTIMIZER, DIVIDES_WEIGHTS, QUANTISED, gpus, gpus_known, loads_weights, moves_module, parameters
+from advisor.rules.situation import (
+    ADAPTER,
+    DIVIDES_OPTIMIZER,
+    DIVIDES_WEIGHTS,
+    QUANTISED,
+    gpus,
+    gpus_known,
+    loads_weights,
+    moves_module,
+    names_more_gpus,
+    parameters,
+)
 from advisor.run import Run
 from advisor.units import show
 
@@ -61,9 +72,9 @@ def _room(run: Run, evidence: Evidence) -> str | None:
     return f"divided over all GPUs the state is {show(least or 0)}, which leaves room on a card of {show(capacity or 0)}" if fits else None
 
 
-def _one_rank(run: Run, _evidence: Evidence) -> str | None:
-    """A strategy that divides state over one rank: the launch is wrong before the cards are too few."""
-    alone = run.job.parallel.strategy in DIVIDES_WEIGHTS and gpus(run) == 1
+def _one_rank(run: Run, evidence: Evidence) -> str | None:
+    """A strategy that divides state over one rank where more GPUs are named: the launch is wrong before the cards are too few."""
+    alone = run.job.parallel.strategy in DIVIDES_WEIGHTS and gpus(run) == 1 and names_more_gpus(run, evidence) is not None
     return "the strategy divides over one rank: the launch comes first" if alone else None
 
 

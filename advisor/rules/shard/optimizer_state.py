@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -33,6 +34,7 @@ RULE = Rule(
             ),
             on="frame",
         ),
+        *static_state.narrowed("optimizer-state", "optimizer", 0.35),
         *share_marks("optimizer-state", "optimizer", some=0.35, most=0.5, weights=(0.8, 1.0), noun="optimizer states"),
     ),
     remedies=("eight-bit-optimizer", "zero-2", "offload-optimizer", "lora", "factored-optimizer"),
