@@ -17,6 +17,7 @@ COMMANDS = {
     "diagnose": "why a run ran out of memory, and what to change first",
     "estimate": "how much memory a job needs, part by part",
     "probe": "the job's real model code run without a GPU: every tensor of the step",
+    "validate": "the job's real steps on this device, measured, beside the estimate",
     "run": "any launch, unchanged: a memory failure is explained under its output",
     "events": "what a watched run (advisor.watch) found, from its log",
     "plan": "the least set of changes that makes a job fit",
@@ -104,5 +105,7 @@ def _overview() -> str:
     return "\n".join(lines)
 
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+if __name__ == "__main__":  # run as a module this file is loaded twice, and its UserError with it: the imported one answers
+    from advisor.cli import main as imported
+
+    raise SystemExit(imported())

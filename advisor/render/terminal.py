@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from advisor.evidence import Fact
 from advisor.ledger import Ledger, explain
 from advisor.render import words
 from advisor.render.paper import Paper
@@ -39,7 +40,7 @@ def report(report: Report, paper: Paper) -> str:
         paper.heading("What does not agree")
         for sentence in differing:
             paper.say(sentence, indent=2, hang=4)
-    _assumed(paper, report)
+    _assumed(paper, report.assumed)
     _not_understood(paper, report, limit=3)
     _rest(paper, report)
     return paper.text()
@@ -66,6 +67,7 @@ def estimate(run: Run, ledger: Ledger | None, verdict: str, sentence: str, paper
             t = totals[name]
             paper.lines.append(f"  {label:<22} {show(t.expected):>10}   ({show(t.low)} to {show(t.high)})")
     _missing(paper, run)
+    _assumed(paper, [fact for fact in run.facts.values() if fact.kind in ("assumed", "inferred")])
     for note in (*contradictions(run), *ledger.notes):
         paper.say(f"Note: {note}", "dim")
     paper.lines.append("")
@@ -175,15 +177,15 @@ def _formulas(paper: Paper, ledger: Ledger, part: str, phase: str | None) -> Non
             paper.say(f"known error: {holding.error}", "dim", indent=4, hang=6)
 
 
-def _assumed(paper: Paper, report: Report) -> None:
-    if not report.assumed:
+def _assumed(paper: Paper, facts: Sequence[Fact]) -> None:
+    if not facts:
         return
     paper.heading("What was assumed (--set FIELD=VALUE corrects it)")
-    for fact in report.assumed[:ASSUMED_SHOWN]:
+    for fact in facts[:ASSUMED_SHOWN]:
         why = f": {fact.why}" if fact.why else f": {fact.where}" if fact.where else ""
         paper.say(f"{fact.field} = {words.value(fact.value)}{why}", indent=2, hang=4)
-    if len(report.assumed) > ASSUMED_SHOWN:
-        paper.say(f"and {len(report.assumed) - ASSUMED_SHOWN} more: --json lists them.", "dim", indent=2)
+    if len(facts) > ASSUMED_SHOWN:
+        paper.say(f"and {len(facts) - ASSUMED_SHOWN} more: --json lists them.", "dim", indent=2)
 
 
 def _not_understood(paper: Paper, report: Report, limit: int) -> None:
