@@ -1,4 +1,4 @@
-"""Lessons: a prediction before the engine's figure, then a real failure whose cause the engine names. Written in ``knowledge/lessons/``.
+"""Lessons: a prediction before the engine's figure, then a failure whose cause the engine names. Written in ``knowledge/lessons/``.
 
 A team adds its own as files of the same form; figures and causes are never typed in: both are computed when a lesson is opened.
 """
@@ -111,6 +111,15 @@ def judged(prediction: float, true: float) -> Literal["right", "rough", "far"]:
 def files_of(failure: Failure) -> dict[str, str]:
     """The texts of a failure by name."""
     return dict(failure.files) if failure.files else dict(knowledge.load_yaml("samples", f"{failure.sample}.yaml")["files"])
+
+
+def source_of(failure: Failure) -> str:
+    """Where a failure is from."""
+    return (
+        "made for this lesson, in the form that the library prints"
+        if failure.files
+        else str(knowledge.load_yaml("samples", f"{failure.sample}.yaml")["source"])
+    )
 
 
 def diagnosed(failure: Failure) -> Report:

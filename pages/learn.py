@@ -1,4 +1,4 @@
-"""Learn: eight short lessons. Predict a figure before it is shown, then find the cause of a real failure; the engine is the judge."""
+"""Learn: eight short lessons. Predict a figure before it is shown, then find the cause of a failure; the engine is the judge."""
 
 import streamlit as st
 
@@ -51,7 +51,7 @@ elif st.query_params.get("lesson") != HELD.get("learn-written") and st.query_par
 
 
 def overview() -> None:
-    st.markdown("Eight short lessons, a few minutes each: predict a figure, see what the engine says, then find out why a real run died.")
+    st.markdown("Eight short lessons, a few minutes each: predict a figure, see what the engine says, then find out why a run died.")
     done = len(HELD.learned)
     st.progress(done / (2 * len(NAMES)), text=f"{done} of {2 * len(NAMES)} steps done. The address keeps your progress.")
     for name in NAMES:
@@ -102,11 +102,12 @@ def prediction(name: str, lesson: lessons.Lesson) -> None:
 
 
 def failure(name: str, asked: lessons.Failure) -> None:
-    st.header("A real failure")
+    st.header("A failure to explain")
     st.markdown(asked.text)
     for file, text in lessons.files_of(asked).items():
         st.caption(plain(file))
         st.code(text, language=None, wrap_lines=True)
+    st.caption(f"From: {plain(lessons.source_of(asked))}")
     st.radio(
         "What is the cause?", asked.choices, index=None, key=f"learn-choice:{name}", format_func=lambda c: words.title("causes", c), persist_state="session"
     )

@@ -44,7 +44,7 @@ st.navigation(
             title="Learn",
             icon=":material/school:",
             url_path="learn",
-            help="Eight short lessons: predict a figure, then find the cause of a real failure.",
+            help="Eight short lessons: predict a figure, then find the cause of a failure.",
         ),
         st.Page(
             PAGES / "accuracy.py",

@@ -15,7 +15,7 @@ TELLING = (
 
 def describe(job: Job) -> str:
     """``Model: Qwen/Qwen2.5-7B · Card: A100 80 GB · Micro batch: 2 ...`` as Markdown; what is not known is left out."""
-    said = [(path, job.get(path)) for path in TELLING if job.get(path) not in (None, "none")]
+    said = [(path, job.get(path)) for path in TELLING if job.get(path) not in (None, "none") and (path, job.get(path)) != ("parallel.shard", 1)]
     return " · ".join(f"{words.field(path)}: **{plain(_shown(path, value))}**" for path, value in said)
 
 

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,26 @@ def test_the_keyboard_is_enough(address: str, browser: "playwright.Browser") -> 
             break
     page.keyboard.press("Enter")
     assert "Does not fit" in diagnosed(page)
+
+
+UNNAMED = """() => {
+  const named = e => (e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.innerText || e.title || (e.labels && e.labels.length)
+    || e.closest('label') || '').toString().length > 0 || !!e.closest('[aria-label]');
+  return [...document.querySelectorAll('[data-testid=stMain] :is(button, input, textarea, select, [role=button], [role=combobox], img)')]
+    .filter(e => e.type !== 'hidden' && e.offsetParent !== null && !(e.tagName === 'IMG' ? e.hasAttribute('alt') : named(e)))
+    .map(e => e.outerHTML.slice(0, 160));
+}"""
+
+
+@pytest.mark.parametrize(
+    "path", ["", "explore", "plan", "probe", "learn", "learn?lesson=3-copies-and-layouts", "accuracy", "library", "report?id=AAAAAAAAAAAA"]
+)
+def test_a_page_has_ordered_headings_names_and_no_sideways_scroll_on_a_phone(browser: "playwright.Browser", address: str, path: str) -> None:
+    page = open_page(browser, f"{address}/{path}", width=400)
+    page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')")
+    levels = page.evaluate("() => [...document.querySelectorAll('[data-testid=stMain] :is(h1,h2,h3,h4,h5,h6)')].map(e => Number(e.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels)), levels
+    assert page.evaluate("() => document.querySelector('[data-testid=stMain]').scrollWidth") <= 400
+    assert page.evaluate(UNNAMED) == []
+    page.context.close()
