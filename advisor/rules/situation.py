@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
+from advisor.frameworks import defaults
 from advisor.rules import counters
 from advisor.rules.estimating import ledger_of
 from advisor.run import Run
@@ -43,12 +44,19 @@ _NO_FRAMEWORK = frozenset({"torch", "cuda", "python", "numpy"})
 def uncertain(run: Run, path: str) -> bool:
     """Whether a value is only a default or an assumption that has alternatives, with no version of the framework known.
 
-    The defaults' tables then give what the newest version does, which is no evidence about an older run.
+    The defaults' tables then give what the newest version does, which is no evidence about an older run. A default that every version
+    in the tables has is as good as known.
     """
-    fact = run.facts.get(path)
+    fact, framework = run.facts.get(path), run.job.framework
     if fact is None or fact.kind not in ("default", "assumed") or not fact.alternatives:
         return False
-    return not (set(run.job.framework.versions or {}) - _NO_FRAMEWORK)
+    if fact.kind == "default":
+        generating = run.job.rollout is not None or run.job.objective in PREFERENCE
+        table = defaults.rules(framework.name, tuple(sorted((framework.versions or {}).items())), generating).get(path, ())
+        own = next((rule for rule in table if rule.where == fact.where), None)
+        if own is not None:
+            return bool(own.alternatives)
+    return not (set(framework.versions or {}) - _NO_FRAMEWORK)
 
 
 def gpus_known(run: Run) -> bool:

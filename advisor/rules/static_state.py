@@ -13,7 +13,7 @@ from advisor.evidence import Evidence
 from advisor.rules import counters, growth
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Mark
-from advisor.rules.situation import DIVIDES_WEIGHTS, TRAINING, gpus, in_phase, uncertain
+from advisor.rules.situation import DIVIDES_WEIGHTS, TRAINING, gpus, in_phase, parameters, uncertain
 from advisor.run import Run
 from advisor.units import show
 
@@ -34,11 +34,11 @@ class State:
         return sum(self.parts.values())
 
 
-def state_of(run: Run) -> State | None:
-    """What a rank holds while the optimizer steps; ``None`` without an estimate. Found once a run."""
+def state_of(run: Run, evidence: Evidence) -> State | None:
+    """What a rank holds while the optimizer steps; ``None`` where neither an estimate nor the model's size is known. Found once a run."""
     found: dict[str, Any] = run._cache
     if "static-state" not in found:
-        found["static-state"] = _state(run)
+        found["static-state"] = _state(run) or _by_size(run, evidence)
     state: State | None = found["static-state"]
     return state
 
@@ -54,6 +54,18 @@ def _state(run: Run) -> State | None:
     return State({part: held[part] for part in PARTS if held.get(part)})
 
 
+def _by_size(run: Run, evidence: Evidence) -> State | None:
+    """The state of full training with Adam from the number of parameters alone, for a model whose shape is not known."""
+    job, count = run.job, parameters(run, evidence)
+    plain = job.method.kind == "full" and job.optimizer.name in ("adamw", "adam") and job.offload.optimizer in (None, "none")
+    if count is None or not plain or (job.parallel.strategy not in (None, "none", "ddp") and gpus(run) > 1) or (job.parallel.tensor or 1) > 1:
+        return None
+    width = 4 if job.precision.weights == "fp32" else 2
+    master = 4 if job.precision.master == "fp32" and width == 2 else 0
+    moments = 8 if width == 4 or master or job.optimizer.states == "fp32" else 4
+    return State({"weights": count * width, "gradients": count * width, "optimizer": count * (moments + master)})
+
+
 def _capacity(run: Run, evidence: Evidence) -> int | None:
     return counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
 
@@ -65,9 +77,11 @@ def _in_question(evidence: Evidence) -> bool:
 
 def exceeds(run: Run, evidence: Evidence) -> str | None:
     """The sentence where the state of the run as written is larger than the card."""
-    state, capacity = (state_of(run), _capacity(run, evidence)) if _in_question(evidence) else (None, None)
+    state, capacity = (state_of(run, evidence), _capacity(run, evidence)) if _in_question(evidence) else (None, None)
     if state is None or capacity is None or state.bytes <= capacity:
         return None
+    if in_phase(evidence, *TRAINING) and state.parts.get("weights", 0) > capacity:
+        return None  # then it would have failed while loading: this is not the state that was there
     return f"weights, gradients and optimizer state alone are {show(state.bytes)} on a card of {show(capacity)}, whatever the batch"
 
 
@@ -103,15 +117,15 @@ def narrowed(cause: str, part: str, least: float) -> tuple[Mark, Mark]:
     """Marks for a cause whose part is at least a share of a state that exceeds the card, and is not waiting to be divided."""
     source = "the estimate's ledger without activations and logits"
 
-    def large(run: Run) -> bool:
-        state = state_of(run)
+    def large(run: Run, evidence: Evidence) -> bool:
+        state = state_of(run, evidence)
         return state is not None and state.parts.get(part, 0) >= least * state.bytes and (gpus(run) == 1 or run.job.parallel.strategy in DIVIDES_WEIGHTS)
 
     def sure(run: Run, evidence: Evidence) -> str | None:
-        return exceeds(run, evidence) if large(run) else None
+        return exceeds(run, evidence) if large(run, evidence) else None
 
     def unsure(run: Run, evidence: Evidence) -> str | None:
-        return may_exceed(run, evidence) if large(run) else None
+        return may_exceed(run, evidence) if large(run, evidence) else None
 
     return (
         Mark(f"{cause}-state-exceeds", 2.0, "the state alone exceeds the card", source, when=sure, rests_on=RESTS_ON),
