@@ -1,0 +1,125 @@
+"""Builds a job with random weights, runs warm and measured steps on this device, and gives the ledger of what was allocated."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from advisor.job import Job
+from advisor.ledger import Holding, Ledger, Moment
+from advisor.measurement.counting import CpuCounter, CudaCounter
+from advisor.measurement.watching import owned
+from advisor.run import Run
+from advisor.simulation import building, optimizers
+from advisor.simulation.quantising import DTYPES
+
+WARM, MEASURED = 2, 3
+CLIPPING = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift"})  # max_grad_norm 1.0 is their default
+Say = Callable[[str], None]
+
+
+def measure(run: Run, device: str, divide: Callable[[torch.nn.Module], torch.nn.Module] | None = None, say: Say = lambda _: None) -> Ledger:
+    """The measured ledger of this process. ``divide`` wraps the model for several ranks.
+
+    Raises:
+        CannotProbe: a model or optimizer that can not be built here.
+        torch.OutOfMemoryError: it did not fit.
+    """
+    job = run.effective
+    say("building the model")
+    alone = run if divide is None else run.but(parallel={"strategy": "none", "shard": 1, "replicate": 1, "tensor": 1, "pipeline": 1})
+    model = building.build(alone, device)  # whole; what divides it comes after
+    if divide is not None:
+        model = divide(model)
+    optimizer = optimizers.build(model, job)
+    counter = CudaCounter() if device.startswith("cuda") else CpuCounter()
+    held: dict[str, dict[str, tuple[int, str]]] = {}
+    for number in range(WARM + MEASURED):
+        say(f"step {number + 1} of {WARM + MEASURED}")
+        if number < WARM:
+            _step(model, optimizer, job, device, CudaCounter() if device.startswith("cuda") else None, {})
+            continue
+        base = sum(own.bytes for own in owned.by_storage(model, optimizer).values())
+        with counter.step(base):
+            _step(model, optimizer, job, device, counter, held)
+    return _ledger(counter, held, device)
+
+
+def _step(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, job: Job, device: str, counter: CpuCounter | CudaCounter | None, held: dict[str, Any]
+) -> None:
+    vocab = int(getattr(getattr(model, "config", None), "vocab_size", 0) or getattr(getattr(getattr(model, "module", None), "config", None), "vocab_size", 2))
+    for _ in range(job.batch.gradient_accumulation or 1):
+        with _phase(counter, "forward"):
+            tokens = torch.randint(0, vocab, (job.batch.micro_batch or 1, job.batch.seq_len or 1), device=device)
+            with _autocast(job, device):
+                outputs = model(input_ids=tokens, labels=tokens)
+            loss = outputs["loss"] if isinstance(outputs, dict) else outputs.loss
+            kept = outputs if job.framework.keeps_outputs else None
+            del outputs
+            held["forward"] = _held(model, optimizer)
+        with _phase(counter, "backward"):
+            loss.backward()
+            del loss, tokens, kept
+            held["backward"] = {part: found for part, found in _held(model, optimizer).items() if part != "gradients"}  # they are made while it runs
+    with _phase(counter, "step"):
+        if job.framework.name in CLIPPING:
+            torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
+        optimizer.step()
+        held["step"] = _held(model, optimizer)
+    optimizer.zero_grad()
+
+
+def _phase(counter: CpuCounter | CudaCounter | None, name: str) -> AbstractContextManager[None]:
+    return contextlib.nullcontext() if counter is None else counter.phase(name)
+
+
+def _autocast(job: Job, device: str) -> AbstractContextManager[Any]:
+    if job.precision.mixed != "autocast":
+        return contextlib.nullcontext()
+    return torch.autocast(device.partition(":")[0], dtype=DTYPES.get(job.precision.compute or "bf16"))
+
+
+def _held(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, tuple[int, str]]:
+    """Bytes and dtype by part of what model and optimizer own now."""
+    sizes: dict[str, dict[str, int]] = {}
+    for own in owned.by_storage(model, optimizer).values():
+        by_dtype = sizes.setdefault(own.part, {})
+        by_dtype[own.dtype] = by_dtype.get(own.dtype, 0) + own.bytes
+    return {part: (sum(found.values()), max(found, key=lambda name: found[name])) for part, found in sizes.items()}
+
+
+def _ledger(counter: CpuCounter | CudaCounter, held: dict[str, dict[str, tuple[int, str]]], device: str) -> Ledger:
+    """One moment a phase: what is owned then, and the rest as unattributed, adding up to what the allocator counted."""
+    holdings: list[Holding] = []
+    how = "torch.cuda.max_memory_allocated" if device.startswith("cuda") else "torch.profiler memory events"
+    for phase, total in counter.peaks.items():
+        moment = frozenset({f"measured.{phase}"})
+        rest = total
+        for part, (size, dtype) in held.get(phase, {}).items():
+            rest -= size
+            holdings.append(Holding(part, f"{part} held", size, moment, "sum of the tensors owned by model and optimizer", {}, "their storages' sizes", dtype))
+        if rest > 0:
+            says = "all else that was allocated: activations, logits, gradients not yet whole, temporaries"
+            values = {"counted": total, "owned": total - rest}
+            holdings.append(Holding("unattributed", says, rest, moment, "counted - owned", values, f"counted by {how}"))
+    reserved = counter.reserved()
+    moments = tuple(Moment(f"measured.{phase}", phase) for phase in counter.peaks)
+    if reserved is not None and counter.peaks:
+        cache = max(0, reserved - max(counter.peaks.values()))
+        everywhere = frozenset(m.id for m in moments)
+        holdings.append(
+            Holding("allocator", "the allocator's cache", cache, everywhere, "reserved - max_allocated", {"reserved": reserved}, "torch.cuda.memory_reserved")
+        )
+    notes = () if device.startswith("cuda") else ("measured on a CPU as the stand-in: its kernels, dtypes of accumulation and allocator are not a GPU's",)
+    return Ledger("measured", tuple(holdings), moments, software={"torch": torch.__version__, **_transformers()}, notes=notes)
+
+
+def _transformers() -> dict[str, str]:
+    import transformers
+
+    return {"transformers": transformers.__version__}

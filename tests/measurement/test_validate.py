@@ -1,0 +1,73 @@
+"""A tiny job measured on a CPU: one process, and two ranks with DDP and FSDP2, whose ledgers are merged."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+pytestmark = pytest.mark.torch
+
+SHAPE = {
+    "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
+    "vocab_size": 256, "max_position_embeddings": 128, "tie_word_embeddings": False,
+}  # fmt: skip
+PARAMETERS = 2 * 256 * 64 + 2 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64) + 64
+
+
+def job(strategy: str, shard: int, replicate: int) -> dict[str, object]:
+    return {
+        "version": 1, "model": {"config": SHAPE}, "method": {"kind": "full"}, "objective": "pretrain",
+        "precision": {"weights": "fp32", "compute": "fp32", "mixed": "none", "master": "none", "gradients": "fp32"},
+        "optimizer": {"name": "adamw", "states": "fp32", "implementation": "foreach"}, "batch": {"micro_batch": 2, "seq_len": 64, "gradient_accumulation": 1},
+        "activations": {"checkpointing": "none", "attention": "sdpa", "loss": "full-fp32"},
+        "parallel": {"strategy": strategy, "shard": shard, "replicate": replicate}, "hardware": {"gpu": "a100-80gb"}, "framework": {"name": "custom"},
+    }  # fmt: skip
+
+
+def validate(folder: Path, data: dict[str, object], *options: str) -> tuple[int, str, str]:
+    (folder / "job.json").write_text(json.dumps(data))
+    done = subprocess.run(
+        [sys.executable, "-m", "advisor.cli", "validate", "job.json", "--device", "cpu", *options], cwd=folder, capture_output=True, text=True, timeout=280
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def parts(found: dict[str, object]) -> dict[str, int]:
+    return {h["part"]: h["bytes"] for h in found["peak"]["holdings"]}  # type: ignore[index]
+
+
+def test_one_process(tmp_path: Path) -> None:
+    code, out, error = validate(tmp_path, job("none", 1, 1), "--json", "--save", "m.yaml")
+    assert code == 0, error
+    found = json.loads(out)
+    assert found["kind"] == "measured"
+    held = parts(found)
+    assert held["optimizer"] == pytest.approx(8 * PARAMETERS, rel=0.001)  # two fp32 moments 8
+    assert held["weights"] == pytest.approx(4 * PARAMETERS, rel=0.01)
+    assert sum(held.values()) == found["totals"]["max_allocated"]["expected"]
+    assert found["phases"]["step"] >= 16 * PARAMETERS  # weights 4 + gradients 4 + moments 8
+    from advisor.accuracy import measured
+
+    saved = list(measured.load([tmp_path / "m.yaml"]))
+    assert saved[0].problem is None and saved[0].gib == pytest.approx(found["totals"]["max_allocated"]["expected"] / 2**30, abs=1e-4)
+    assert len(yaml.safe_load((tmp_path / "m.yaml").read_text())) == 1
+
+
+@pytest.mark.parametrize(("strategy", "shard", "replicate"), [("ddp", 1, 2), ("fsdp2", 2, 1)])
+def test_two_ranks(tmp_path: Path, strategy: str, shard: int, replicate: int) -> None:
+    code, out, error = validate(tmp_path, job(strategy, shard, replicate), "--json", "--nproc", "2")
+    assert code == 0, error
+    found = json.loads(out)
+    assert any(note.startswith("2 ranks: largest") for note in found["notes"])
+    assert parts(found)["optimizer"] == pytest.approx(8 * PARAMETERS / shard, rel=0.02)
+
+
+def test_what_can_not_be_measured_is_told(tmp_path: Path) -> None:
+    code, _, error = validate(tmp_path, job("fsdp2", 2, 1))
+    assert code == 2
+    assert "--nproc 2" in error
