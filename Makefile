@@ -11,7 +11,7 @@ run: $(VENV)/base.done
 	$(BIN)/advisor ui --port $(PORT)
 
 test: $(VENV)/dev.done
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/dev.done
 	$(BIN)/ruff format --check .

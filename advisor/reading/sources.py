@@ -194,6 +194,9 @@ def _too_large(expanded: int, packed: int) -> str | None:
     return None
 
 
+_REFUSED = "{} of its entries were refused: links, encrypted ones, and names that lead out of the archive are never read"
+
+
 def _safe(name: str) -> bool:
     parts = PurePosixPath(name.replace("\\", "/")).parts
     return bool(parts) and not name.startswith(("/", "\\")) and ".." not in parts and ":" not in parts[0] and len(parts) <= DEPTH + 2
@@ -206,10 +209,13 @@ def _zip(name: str, data: bytes, depth: int) -> Iterator[Text]:
             if len(entries) > FILES:
                 yield _problem(name, f"{len(entries):,} entries; at most {FILES:,} are read")
                 return
-            total = 0
+            total, refused_names = 0, 0
             for entry in entries:
                 link = (entry.external_attr >> 16) & 0o170000 == 0o120000
-                if entry.is_dir() or link or not _safe(entry.filename) or entry.flag_bits & 0x1:
+                if entry.is_dir():
+                    continue
+                if link or not _safe(entry.filename) or entry.flag_bits & 0x1:
+                    refused_names += 1
                     continue
                 if refused := _too_large(total + entry.file_size, len(data)):
                     yield _problem(name, refused)
@@ -221,6 +227,8 @@ def _zip(name: str, data: bytes, depth: int) -> Iterator[Text]:
                     yield _problem(name, refused)
                     return
                 yield from _bytes(mask_path(PurePosixPath(entry.filename)), content, depth + 1)
+            if refused_names:
+                yield _problem(name, _REFUSED.format(refused_names))
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, zlib.error, ValueError) as error:
         yield _problem(name, f"a zip archive that cannot be unpacked: {str(error)[:120]}")
 
@@ -228,12 +236,15 @@ def _zip(name: str, data: bytes, depth: int) -> Iterator[Text]:
 def _tar(name: str, data: bytes, depth: int) -> Iterator[Text]:
     try:
         with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-            total = 0
+            total, refused_names = 0, 0
             for count, entry in enumerate(archive):
                 if count >= FILES:
                     yield _problem(name, f"more than {FILES:,} entries; the rest was not read")
                     return
+                if entry.isdir():
+                    continue
                 if not entry.isreg() or not _safe(entry.name):
+                    refused_names += 1
                     continue
                 total += entry.size
                 if refused := _too_large(total, len(data)):
@@ -242,6 +253,8 @@ def _tar(name: str, data: bytes, depth: int) -> Iterator[Text]:
                 file = archive.extractfile(entry)
                 if file is not None:
                     yield from _bytes(mask_path(PurePosixPath(entry.name)), file.read(entry.size), depth + 1)
+            if refused_names:
+                yield _problem(name, _REFUSED.format(refused_names))
     except (tarfile.TarError, OSError, EOFError, ValueError) as error:
         yield _problem(name, f"a tar archive that cannot be unpacked: {str(error)[:120]}")
 

@@ -145,3 +145,16 @@ def test_pieces_of_the_grammar_in_any_order(pieces: list[str], joint: str, cut: 
     text = joint.join(pieces)
     reading = read([("log.txt", text[cut:] if len(text) > cut else text)])
     assert len(reading.evidence.lines) <= 3100
+
+
+def test_an_archive_whose_names_lead_out_says_so() -> None:
+    import io
+    import tarfile
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("../../escape.txt")
+        entry.size = 3
+        archive.addfile(entry, io.BytesIO(b"abc"))
+    found = read([("logs.tar.gz", buffer.getvalue())])
+    assert any("refused" in (source.note or "") for source in found.evidence.sources)
