@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint
+from advisor.rules import fingerprint, rises
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import ADAPTER
@@ -34,6 +34,16 @@ def _request(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "vocabulary-weight") if run.job.method.modules_to_save else None
 
 
+def _rise(run: Run, evidence: Evidence) -> str | None:
+    """Between two printed figures exactly that was added which the copies of the saved tables take, in fp32 or 16 bit."""
+    saved, shape = run.job.method.modules_to_save or (), run.architecture
+    count = sum(1 for name in saved if any(t in name for t in TABLES))
+    if not count or shape is None:
+        return None
+    elements = count * shape.vocab * shape.hidden
+    return next((found for width in (4, 2) if (found := rises.matching(evidence, width * elements, f"a copy of {', '.join(saved)}"))), None)
+
+
 RULE = Rule(
     id="saved-module-copy",
     tier="copies",
@@ -43,6 +53,7 @@ RULE = Rule(
     applies=_applies,
     marks=(
         Mark("saved-module-copy-large", 2.5, "large tables", "peft ModulesToSaveWrapper deep-copies the module and keeps the original", when=_large),
+        Mark("saved-module-copy-rise", 3.0, "the copy between two figures", "the same: one more table for each name", when=_rise),
         Mark("saved-module-copy-request", 2.0, "the request is such a table", "a copy, gradient or moment has the table's shape", when=_request),
         Mark(
             "saved-module-copy-frame",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from advisor.deviation import widened
 from advisor.evidence import Evidence
+from advisor.rules import rises
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import QUANTISED
+from advisor.rules.situation import QUANTISED, parameters, sharded
 from advisor.run import Run
 
 
@@ -18,6 +19,15 @@ def _fsdp2_mixed(run: Run, _evidence: Evidence) -> str | None:
     )
     loaded = run.stated.precision.weights in ("bf16", "fp16") or (run.job.load is not None and run.job.load.dtype in ("bf16", "fp16"))
     return "FSDP2 under mixed precision keeps fp32 shards of weights that were loaded in 16 bit" if mixed and loaded else None
+
+
+def _rise(run: Run, evidence: Evidence) -> str | None:
+    """Between two printed figures exactly that was added which widening all weights of the rank from 16 bit to fp32 adds."""
+    count, job = parameters(run, evidence), run.job
+    if count is None or job.method.base in QUANTISED or job.precision.weights == "fp32":
+        return None
+    held = count // (max(1, job.parallel.shard or 1) if sharded(run) else 1)
+    return rises.matching(evidence, 2 * held, "all weights in fp32 instead of 16 bit")
 
 
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
@@ -41,6 +51,7 @@ RULE = Rule(
             "accelerate utils/fsdp_utils.py fsdp2_prepare_model casts parameters to fp32 when mixed_precision is not no",
             when=_fsdp2_mixed,
         ),
+        Mark("framework-upcast-rise", 2.0, "the widening between two figures", "2 bytes more for each parameter; a second 16-bit copy is as large", when=_rise),
         Mark(
             "framework-upcast-warning",
             4.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import widened
 from advisor.evidence import Evidence
+from advisor.rules import rises
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share
@@ -36,6 +37,14 @@ def _wide_tables(run: Run, evidence: Evidence) -> str | None:
     return f"embedding and head are fp32 after the preparation ({tables / 2**30:.1f} GiB)" if part >= 0.3 and tables > 3 * 2**30 else None
 
 
+def _rise(run: Run, evidence: Evidence) -> str | None:
+    """Between two printed figures exactly that was added which widening the tables from 16 bit to fp32 adds."""
+    shape, method = run.architecture, run.job.method
+    if shape is None or method.base not in QUANTISED or method.kbit_preparation is False or method.modules_to_save:
+        return None
+    return rises.matching(evidence, 2 * (shape.embedding_parameters + shape.head_parameters), "embedding and head in fp32 instead of 16 bit")
+
+
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
     method = run.job.method
     if method.kbit_preparation is not True or method.base in QUANTISED or run.job.precision.weights == "fp32":
@@ -61,10 +70,17 @@ RULE = Rule(
         ),
         Mark("kbit-upcast-unquantised", 3.0, "nothing is quantised", "it casts every fp16 and bf16 parameter that is not Params4bit", when=_not_quantised),
         Mark("kbit-upcast-tables", 1.0, "wide tables", "the same loop casts embeddings and head", when=_wide_tables),
+        Mark("kbit-upcast-rise", 4.0, "the tables' widening between two figures", "the same loop: 2 bytes more for each of their elements", when=_rise),
     ),
     fault=_fault,
     remedies=("keep-kbit-narrow", "apply-quantization", "qlora"),
     fires=(
+        Example(
+            "the tables' widening in two figures",
+            job=job("mistralai/Mistral-7B-v0.3", method="{kind: lora, base: nf4, kbit_preparation: true}", precision="{weights: bf16}"),
+            text="loaded: memory allocated 3838 MiB\nprepared: memory allocated 4351 MiB\n"
+            + oom("512.00 MiB", allocated=4.25, unallocated=0.3, free=0.06, capacity=7.44),
+        ),
         Example(
             "preparation of a 16-bit base",
             job=job(
@@ -74,5 +90,12 @@ RULE = Rule(
             + oom("172.00 MiB", allocated=23.1, capacity=23.69),
         ),
     ),
-    quiet=(Example("full training", job=job(method="{kind: full}"), text=oom("512.00 MiB", allocated=76.5)),),
+    quiet=(
+        Example(
+            "another rise",
+            job=job("mistralai/Mistral-7B-v0.3", method="{kind: lora, base: nf4, kbit_preparation: true}", precision="{weights: bf16}"),
+            text="loaded: memory allocated 3838 MiB\nwith adapters: memory allocated 4018 MiB\n" + oom("512.00 MiB", allocated=20.1, capacity=23.69),
+        ),
+        Example("full training", job=job(method="{kind: full}"), text=oom("512.00 MiB", allocated=76.5)),
+    ),
 )
