@@ -177,9 +177,9 @@ def _sum(report: Report, ticked: Sequence[str], texts: Sequence[tuple[str, str]]
 def _all_lines(report: Report, run: Run, count: int) -> None:
     if count < 2 or report.run is None:
         return
-    from advisor.frameworks.settings import settings
+    from advisor.planner.lines import changed_lines
 
-    found = settings(report.run.job, run.job, report.run.job.framework.name)
+    found = changed_lines(report.run, run)
     if found:
         with st.expander("All ticked changes as lines to copy", icon=":material/content_copy:"):
             for framework, lines in found.items():
@@ -192,10 +192,10 @@ def _own_files(report: Report, run: Run, texts: Sequence[tuple[str, str]]) -> No
     opened = st.expander("As a diff of your own files", icon=":material/difference:", on_change="rerun", key="own-files")
     if not opened.open or report.run is None:
         return
-    from advisor.frameworks.settings import settings
     from advisor.own_files import placed
+    from advisor.planner.lines import changed_lines
 
-    lines = settings(report.run.job, run.job, report.run.job.framework.name)
+    lines = changed_lines(report.run, run)
     found = placed(texts, report.evidence, lines, report.run.job, run.job)
     with opened:
         if not found.files:

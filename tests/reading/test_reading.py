@@ -77,9 +77,9 @@ def test_archives_are_read_in_memory(pack: object) -> None:
 
 def test_names_that_leave_the_archive_and_links_are_left_out() -> None:
     reading = read([("a.zip", _zip({"../../etc/passwd.log": FAILURE.encode(), "/abs.log": FAILURE.encode(), "ok.log": b"hello\n"}))])
-    assert [s.name for s in reading.evidence.sources] == ["ok.log"]
+    assert [s.name for s in reading.evidence.sources if s.kind != "unreadable"] == ["ok.log"]
     reading = read([("a.tgz", _tar({"ok.log": b"hello\n"}, link="/etc/passwd"))])
-    assert [s.name for s in reading.evidence.sources] == ["ok.log"]
+    assert [s.name for s in reading.evidence.sources if s.kind != "unreadable"] == ["ok.log"]
 
 
 @pytest.mark.parametrize("data", [_zip({"bomb.txt": bytes(64 * 2**20)}), gzip.compress(bytes(64 * 2**20)), _zip({f"{i}": b"x" for i in range(3000)})])
