@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import waking
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import TRAINING, in_phase
@@ -20,6 +21,19 @@ def _rollout_phase(run: Run, evidence: Evidence) -> str | None:
 
 def _training(_run: Run, evidence: Evidence) -> str | None:
     return "the failure comes in the trainer's own step" if in_phase(evidence, *TRAINING) else None
+
+
+def _apart(run: Run, evidence: Evidence) -> str | None:
+    """It wakes to generate, with no weights handed over: what the trainer left on the card is what is in its way."""
+    rollout = run.job.rollout
+    if rollout is None or waking.hands_over(run, evidence) or waking.trainer_returns(evidence):
+        return None
+    share = f" its {rollout.memory_fraction:.0%} of the card" if rollout.memory_fraction else " its share"
+    return f"the engine wakes to generate, with no hand-over of weights:{share} and what the trainer still holds are too much"
+
+
+def _returns(run: Run, evidence: Evidence) -> str | None:
+    return "the trainer's own state comes back to a card of which the engine holds its share" if run.job.rollout and waking.trainer_returns(evidence) else None
 
 
 RULE = Rule(
@@ -63,7 +77,7 @@ RULE = Rule(
             3.0,
             "capturing CUDA graphs did not fit beside the cache",
             "SGLang model_executor/cuda_graph_runner.py: 'Capture cuda graph failed'",
-            pattern=r"Capture cuda ?graph failed|mem[-_]fraction[-_]static",
+            pattern=r"Capture cuda ?graph failed|set --mem-fraction-static to a smaller",
         ),
         Mark(
             "rollout-budget-frame",
@@ -84,6 +98,15 @@ RULE = Rule(
             pattern=r"cumem\.py:wake_up|create_and_map",
             on="frame",
         ),
+        Mark(
+            "rollout-budget-apart",
+            2.5,
+            "the engine wakes only to generate",
+            "NeMo-RL algorithms/grpo.py: without a refit prepare_for_generation maps weights and cache at once",
+            pattern=r"\bwake_up\b|create_and_map",
+            when=_apart,
+        ),
+        Mark("rollout-budget-returns", 2.5, "the trainer comes back", "the frames of a move to the device outside the engine", when=_returns),
     ),
     remedies=("rollout-fraction", "rollout-sleep", "separate-rollout"),
     fires=(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import waking
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -24,6 +25,14 @@ def _awake(run: Run, evidence: Evidence) -> str | None:
         return None
     share = f", which may be {rollout.memory_fraction:.0%} of the card" if rollout.memory_fraction else ""
     return f"the engine does not sleep: its weights and cache stay while the trainer works{share}"
+
+
+def _returns(run: Run, evidence: Evidence) -> str | None:
+    """The trainer's own state can not come back: the engine that does not sleep is still there."""
+    rollout = run.job.rollout
+    if rollout is None or rollout.sleep not in (None, "none") or not waking.trainer_returns(evidence):
+        return None
+    return "the trainer's own state comes back while the engine, which does not sleep, holds its share"
 
 
 def _asleep(run: Run, _evidence: Evidence) -> str | None:
@@ -56,6 +65,7 @@ RULE = Rule(
             "TRL vllm_enable_sleep_mode False keeps gpu_memory_utilization x total for good (vllm_generation.py)",
             when=_awake,
         ),
+        Mark("rollout-resident-returns", 3.0, "no room to come back", "the frames of a move to the device outside the engine", when=_returns),
         Mark("rollout-resident-asleep", -2.0, "sleeps", "vLLM sleep level 1 and 2 release weights and cache (cumem.py)", when=_asleep),
         *share_marks("rollout-resident", "rollout-weights", "rollout-cache", some=0.15, most=0.35, weights=(0.8, 1.0), noun="the engine's weights and cache"),
     ),
@@ -78,5 +88,16 @@ RULE = Rule(
             text=trace("torch/autograd/graph.py|_engine_run_backward") + oom("582.00 MiB", allocated=77.0),
         ),
     ),
-    quiet=(Example("no generation", job=job(objective="sft"), text=trace("torch/autograd/graph.py|_engine_run_backward") + oom("512.00 MiB", allocated=76.5)),),
+    quiet=(
+        Example(
+            "the engine wakes for new weights",
+            job=job("Qwen/Qwen2.5-7B", objective="grpo", rollout="{engine: vllm, placement: colocated, memory_fraction: 0.5, sleep: level-1}"),
+            text=trace(
+                "verl/workers/fsdp_workers.py|rollout_mode|await self.rollout.resume(tags=['weights'])",
+                "vllm/device_allocator/cumem.py|wake_up|create_and_map(handle)",
+            )
+            + oom("742.00 MiB", allocated=8.6, own=78.9),
+        ),
+        Example("no generation", job=job(objective="sft"), text=trace("torch/autograd/graph.py|_engine_run_backward") + oom("512.00 MiB", allocated=76.5)),
+    ),
 )

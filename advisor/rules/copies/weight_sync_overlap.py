@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import waking
 from advisor.rules.rule import Example, Mark, Rule
-from advisor.rules.samples import job, oom
+from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import in_phase
 from advisor.run import Run
 
 
-def _sync(_run: Run, evidence: Evidence) -> str | None:
-    return "the failure comes at the hand-over of the weights" if in_phase(evidence, "sync") else None
+def _sync(run: Run, evidence: Evidence) -> str | None:
+    return "the failure comes at the hand-over of the weights" if in_phase(evidence, "sync") and waking.hands_over(run, evidence) else None
 
 
 RULE = Rule(
@@ -28,6 +29,7 @@ RULE = Rule(
             "the engine wakes up beside what the trainer still holds",
             "vLLM device_allocator/cumem.py wake_up -> create_and_map; SGLang torch_memory_saver resume(tags=['weights'])",
             pattern=r"\bwake_up\b|create_and_map|cumem|resume(_memory_occupation)?\(\s*tags?|torch_memory_saver",
+            when=lambda run, evidence: "" if waking.hands_over(run, evidence) else None,
         ),
         Mark(
             "weight-sync-update",
@@ -47,5 +49,13 @@ RULE = Rule(
             "RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62\n",
         ),
     ),
-    quiet=(Example("no engine", job=job(objective="sft"), text=oom("512.00 MiB", allocated=76.5)),),
+    quiet=(
+        Example(
+            "the trainer comes back beside an engine that stays",
+            job=job("Qwen/Qwen3-4B", objective="grpo", rollout="{engine: sglang, placement: colocated, memory_fraction: 0.8, sleep: none}"),
+            text=trace("slime/backends/fsdp_utils/actor.py|wake_up|self.model.cuda()", "torch/nn/modules/module.py|convert|return t.to(")
+            + oom("742.00 MiB", allocated=8.6, own=78.9),
+        ),
+        Example("no engine", job=job(objective="sft"), text=oom("512.00 MiB", allocated=76.5)),
+    ),
 )
