@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.evidence import Evidence
 from advisor.rules import waking
 from advisor.rules.rule import Example, Mark, Rule
-from advisor.rules.samples import job, oom
+from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import TRAINING, in_phase
 from advisor.run import Run
 
@@ -110,6 +110,19 @@ RULE = Rule(
     ),
     remedies=("rollout-fraction", "rollout-sleep", "separate-rollout"),
     fires=(
+        Example(
+            "the engine wakes only to generate",
+            job=job(
+                "Qwen/Qwen3-8B",
+                objective="grpo",
+                framework="{name: nemo}",
+                rollout="{engine: vllm, placement: colocated, memory_fraction: 0.85, sleep: level-1}",
+            ),
+            text=trace(
+                "nemo_rl/models/generation/vllm/vllm_worker.py|wake_up|self.llm.wake_up()", "vllm/device_allocator/cumem.py|wake_up|create_and_map(handle)"
+            )
+            + "RuntimeError: CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:62\n",
+        ),
         Example(
             "no room for the cache",
             job=job("Qwen/Qwen2.5-7B", objective="grpo", rollout="{engine: vllm, placement: colocated, memory_fraction: 0.3}"),
