@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import extra
 from advisor.evidence import Evidence
+from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
-from advisor.rules.samples import job, oom
+from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import ADAPTER, weight_bytes
+from advisor.rules.static_state import state_of
 from advisor.run import Run
+from advisor.units import show
 
 
 def _applies(run: Run, _evidence: Evidence) -> str | None:
@@ -20,6 +25,20 @@ def _shared_unit(run: Run, _evidence: Evidence) -> str | None:
     together = wrap is not None and wrap.adapters == "together"
     mixed = run.job.parallel.strategy == "fsdp1" and run.job.method.kind in (*ADAPTER, "freeze") and together
     return "adapters and frozen weights share a unit: its gradient is as large as the whole unit" if mixed else None
+
+
+_REDUCES = re.compile(r"distributed/fsdp/\w+\.py:_(reduce_grad\w*|post_backward_\w+)")
+
+
+def _larger(run: Run, evidence: Evidence) -> str | None:
+    """While a unit's gradient is reduced, one tensor is asked for that is larger than the gradients of all that is trained."""
+    failure, figures, state = evidence.failure, counters.of(evidence), state_of(run, evidence)
+    if failure is None or figures.requested is None or figures.segment_only or state is None or run.job.method.kind not in ADAPTER:
+        return None
+    trained = state.parts.get("gradients", 0)
+    if not any(_REDUCES.search(f"{f.file}:{f.function}") for f in failure.frames[-3:]) or not trained or figures.requested <= 1.5 * trained:
+        return None
+    return f"a reduced gradient of {show(figures.requested)} is asked for, where all trained parameters have {show(trained)} on a rank: frozen ones are in it"
 
 
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
@@ -47,11 +66,31 @@ RULE = Rule(
                 r"Must flatten tensors with uniform `?requires_grad`?"
             ),
         ),
+        Mark(
+            "frozen-gradients-larger",
+            3.5,
+            "more than all trained gradients",
+            "torch/distributed/fsdp/_runtime_utils.py _reduce_grad: one gradient for a flat parameter, whatever of it is trained",
+            when=_larger,
+        ),
         Mark("frozen-gradients-unit", 1.5, "shared unit", "FSDP1 flattens a unit's parameters into one, with one gradient", when=_shared_unit),
     ),
     fault=_fault,
     remedies=("wrap-frozen-apart", "fsdp"),
     fires=(
+        Example(
+            "a reduced gradient larger than all that is trained",
+            job=job(
+                "Qwen/Qwen2.5-32B",
+                method="{kind: lora, rank: 8}",
+                precision="{weights: bf16}",
+                parallel="{strategy: fsdp1, shard: 8}",
+                batch="{micro_batch: 1, seq_len: 2048}",
+                activations="{checkpointing: full}",
+            ),
+            text=trace("torch/distributed/fsdp/_runtime_utils.py|_reduce_grad|new_sharded_grad = torch.empty_like(chunks[0])")
+            + oom("232.00 MiB", allocated=77.9),
+        ),
         Example(
             "LoRA under FSDP1",
             job=job(method="{kind: lora, rank: 16}", parallel="{strategy: fsdp1, shard: 4}"),
