@@ -85,7 +85,8 @@ def _legal(run: Run) -> Iterator[tuple[tuple[int, int, int, int], Run]]:
                     parallel: dict[str, Any] = {
                         "strategy": strategy, "shard": data * context, "replicate": 1, "tensor": tensor, "sequence": tensor > 1, "context": context,
                         **({"context_kind": "ring"} if context > 1 else {}), "pipeline": pipeline, "microbatches": in_flight if pipeline > 1 else None,
-                        "pipeline_rank": "max" if pipeline > 1 else None, "pipeline_layout": None, **({"virtual_stages": 1} if (p.virtual_stages or 1) > 1 else {}),
+                        "pipeline_rank": "max" if pipeline > 1 else None, "pipeline_layout": None,
+                        **({"virtual_stages": 1} if (p.virtual_stages or 1) > 1 else {}),
                     }  # fmt: skip
                     batch = {"gradient_accumulation": 1 if pipeline > 1 else in_flight}
                     try:
