@@ -8,6 +8,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+_ASKED = ("is_flash_attn_2_available", "is_flash_attn_greater_or_equal", "is_flash_attn_greater_or_equal_2_10")
 VERSIONS = {"flash_attn": "2.7.3", "flash-attn": "2.7.3", "bitsandbytes": "0.43.3"}
 
 
@@ -46,6 +47,15 @@ def _say_flash_is_there() -> None:
     if hasattr(import_utils, "_package_distribution_mapping"):
         import_utils._package_distribution_mapping()["flash_attn"] = ["flash-attn"]
     for owner in (import_utils, utils):
-        for name in ("is_flash_attn_2_available", "is_flash_attn_greater_or_equal", "is_flash_attn_greater_or_equal_2_10"):
+        for name in _ASKED:
             if hasattr(owner, name):
-                setattr(owner, name, lambda *_, **__: True)
+                setattr(owner, name, _yes)
+    for held in [vars(module) for name, module in list(sys.modules.items()) if name.startswith("transformers") and isinstance(module, ModuleType)]:
+        held.update({name: _yes for name in _ASKED if name in held})  # modules that were loaded before have kept the function itself
+        matrix = held.get("FLASH_ATTENTION_COMPATIBILITY_MATRIX")
+        if isinstance(matrix, dict) and isinstance(matrix.get(2), dict):
+            matrix[2]["general_availability_check"] = _yes
+
+
+def _yes(*_: Any, **__: Any) -> bool:
+    return True
