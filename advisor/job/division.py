@@ -1,7 +1,5 @@
 """Sections that say how a job is divided over ranks and what is held off the card."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Optional sections: what happens besides the training step (loading, evaluation, saving, resuming, rollout)."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from advisor.job.section import Count, Fraction, Section, Tokens, Wide

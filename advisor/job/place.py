@@ -1,7 +1,5 @@
 """Sections that say where a job runs: cards and nodes, framework and versions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """What every section of a job file shares: frozen, bounded, and unknown keys are errors."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field

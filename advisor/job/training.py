@@ -1,7 +1,5 @@
 """Sections that say what is trained and how a step computes: model, method, precision, optimizer, batch, activations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
