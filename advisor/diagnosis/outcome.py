@@ -29,7 +29,7 @@ def outcome(run: Run, real: Run, evidence: Evidence, judgement: Judgement, asked
     if failure is not None:
         if top is not None and top.cause == "not-memory" and top.confidence >= LIKELY:
             return "not-memory", f"{top.title}: {top.evidence[0].says}."
-        if failure.kind == "collective" and dict(failure.details).get("what") in WAITED and top is None:
+        if failure.kind == "collective" and dict(failure.details).get("what") in WAITED and (top is None or top.confidence < LIKELY):
             return "not-memory", "A rank waited for another one in vain, and nothing shows that memory ran out: the first rank's own error is what counts."
         if failure.kind in MEMORY_KINDS:
             return "ooms", _failed(evidence, top)

@@ -28,7 +28,7 @@ _NCCL_OOM = lazily(
     r"Cuda failure (?:\d+ )?'out of memory'",
     re.IGNORECASE,
 )
-_NCCL_ERROR = lazily(r"NCCL error in|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError|DistBackendError", re.IGNORECASE)
+_NCCL_ERROR = lazily(r"NCCL error in|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError", re.IGNORECASE)
 _PEER = lazily(r"ncclRemoteError|remote process exited|closed by (?:remote )?peer|Connection reset|store->get|aborted", re.IGNORECASE)
 _NCCL_RANK = lazily(r":\d{1,10}:\d{1,10} \[(\d{1,4})\]")
 _NCCL_VERSION = lazily(r"NCCL version ([\d.]{3,20})", re.IGNORECASE)
