@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
+from advisor import compiling
 
 _PACKAGE = Path(__file__).resolve().parent
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class KnowledgeError(RuntimeError):
@@ -32,12 +32,31 @@ def path(*parts: str) -> Path:
 
 @cache
 def load_yaml(*parts: str) -> Any:
-    """A YAML file of ``knowledge/``, read once. Callers must not change what they get."""
+    """A YAML file of ``knowledge/``, read once, from the build's JSON where that is of the same content. Callers must not change what they get."""
     file = path(*parts)
     try:
-        return yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506  a SafeLoader
+        raw = file.read_bytes()
     except OSError as error:
         raise KnowledgeError(f"{file.name} of the knowledge base cannot be read: {error}") from None
+    compiled = _compiled().get("/".join(parts))
+    if compiled is not None and compiled["digest"] == compiling.digest(raw):
+        return compiling.decoded(compiled["text"])
+    return _parse(raw.decode("utf-8"))
+
+
+@cache
+def _compiled() -> dict[str, Any]:
+    try:
+        found = json.loads((_PACKAGE / compiling.FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # not built, or half written: the YAML says the same
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _parse(text: str) -> Any:
+    import yaml
+
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506  a SafeLoader
 
 
 @cache
@@ -51,7 +70,7 @@ def page(kind: str, name: str) -> tuple[dict[str, Any], str]:
     if not text.startswith("---\n"):
         raise KnowledgeError(f"{kind}/{name}.md has no front matter")
     front, _, body = text[4:].partition("\n---\n")
-    return yaml.load(front, Loader=_LOADER) or {}, body.strip()  # noqa: S506  a SafeLoader
+    return _parse(front) or {}, body.strip()
 
 
 def page_names(kind: str) -> tuple[str, ...]:

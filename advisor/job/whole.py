@@ -23,15 +23,15 @@ class Job(Section):
 
     version: Literal[1] = 1
     name: Annotated[str, Field(max_length=300)] | None = None
-    model: Model = Model()
-    method: Method = Method()
+    model: Model = Model.model_construct()
+    method: Method = Method.model_construct()
     objective: Literal["pretrain", "sft", "dpo", "kto", "orpo", "reward", "grpo", "ppo", "rloo"] | None = None
-    precision: Precision = Precision()
-    optimizer: Optimizer = Optimizer()
-    batch: Batch = Batch()
-    activations: Activations = Activations()
-    parallel: Parallel = Parallel()
-    offload: Offload = Offload()
+    precision: Precision = Precision.model_construct()
+    optimizer: Optimizer = Optimizer.model_construct()
+    batch: Batch = Batch.model_construct()
+    activations: Activations = Activations.model_construct()
+    parallel: Parallel = Parallel.model_construct()
+    offload: Offload = Offload.model_construct()
     load: Load | None = None
     eval: Eval | None = None
     save: Save | None = None
@@ -40,8 +40,8 @@ class Job(Section):
     reference: Literal["none", "copy", "adapter-off", "precomputed", "offloaded", "separate"] | None = None
     reward: Literal["none", "copy", "separate"] | None = None
     critic: Literal["none", "copy", "separate"] | None = None
-    hardware: Hardware = Hardware()
-    framework: Framework = Framework()
+    hardware: Hardware = Hardware.model_construct()
+    framework: Framework = Framework.model_construct()
 
     @model_validator(mode="after")
     def _pipeline_layout_matches(self) -> Self:
