@@ -16,7 +16,7 @@ def walk(tape: Tape, output: Value) -> Counted:
         raise ValueError("the tape has no input: call Tape.enter first")
     holders: dict[Value, int] = {}
     for op in tape.operations:
-        for value in {v.storage for v in op.saves}:
+        for value in dict.fromkeys(v.storage for v in op.saves):  # in order, so that a ledger reads the same every time
             holders[value] = holders.get(value, 0) + 1
     order = [v for v in holders if v.size != NOTHING and v is not entry]
     saved = tuple(Saved(v.name, v.element, v.size, v.group, f"{v.name} (block in backward)") for v in order)
@@ -177,14 +177,23 @@ def _backward(operations: list[Operation], output: Value, holders: dict[Value, i
 
 def _largest(sizes: list[Size]) -> tuple[Size, ...]:
     distinct = sorted(set(sizes), reverse=True)
-    return tuple(a for a in distinct if not any(b is not a and all(x >= y for x, y in zip(b, a, strict=True)) for b in distinct))
+    kept: list[Size] = []
+    for a in distinct:  # descending: what can be at least as large in every figure has been seen
+        if not any(b[0] >= a[0] and b[1] >= a[1] and b[2] >= a[2] and b[3] >= a[3] for b in kept):
+            kept.append(a)
+    return tuple(kept)
 
 
 def _largest_steps(steps: list[Step]) -> tuple[Step, ...]:
+    """The steps that no other beats in every figure, in the order in which they run; of equal ones the first."""
     points = [(*plus(s.saved, s.live), s.born) for s in steps]
-    keep = []
-    for i, a in enumerate(points):
-        beaten = any(j != i and all(x >= y for x, y in zip(b, a, strict=True)) and (b != a or j < i) for j, b in enumerate(points))
-        if not beaten:
-            keep.append(steps[i])
-    return tuple(keep)
+    kept: list[int] = []
+    for i in sorted(range(len(points)), key=lambda i: (points[i], -i), reverse=True):
+        p, q, r, t, u = points[i]
+        for j in kept:
+            b = points[j]
+            if b[0] >= p and b[1] >= q and b[2] >= r and b[3] >= t and b[4] >= u:
+                break
+        else:
+            kept.append(i)
+    return tuple(steps[i] for i in sorted(kept))
