@@ -68,12 +68,14 @@ def _ledger(ledger: Ledger) -> Iterator[str]:
 
 
 def _plan(plan: Plan) -> Iterator[str]:
+    from advisor.render.changing import place
+
     yield f"<p>{escape(plan.summary)}</p><ol>"
     for step in plan.steps:
         sizes = f"{show(step.before_bytes)} → {show(step.after_bytes)}" if step.before_bytes is not None and step.after_bytes is not None else "no estimate"
         yield f"<li><b>{escape(step.title)}</b> <small>{sizes}</small><br>{escape(step.why)}"
         for framework, lines in step.settings.items():
-            yield f"<p><small>{escape(framework)}</small></p><pre>{escape(chr(10).join(lines))}</pre>"
+            yield f"<p><small>{escape(place(framework))}</small></p><pre>{escape(chr(10).join(lines))}</pre>"
         yield "</li>"
     yield "</ol>"
     if plan.irreducible:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from advisor import compact
 from advisor.evidence import Evidence, Fact
 from advisor.job import Job, JobError, fields, nearest_field
 
@@ -49,11 +48,13 @@ def _candidates(path: str, value: Any) -> list[Any]:
     """Readings of a text, the plainest first: a single value, a list, a mapping. A card is a name or ``name:...,memory_gib:48``."""
     if not isinstance(value, str):
         return [value]
+    from advisor.share import notation  # links state values too, and read them here
+
     found: list[Any] = [value]
-    for read in (compact.read_list, compact.read_mapping):
+    for read in (notation.read_list, notation.read_mapping):
         try:
             found.append(read(value))
-        except compact.CompactError:
+        except notation.NotationError:
             continue
     return found[::-1] if path == "hardware.gpu" and isinstance(found[-1], dict) and "memory_gib" in found[-1] else found
 

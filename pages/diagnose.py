@@ -7,11 +7,11 @@ from advisor.diagnosis import diagnose_reading
 from advisor.evidence import Evidence
 from advisor.job import Job
 from advisor.reading import Reading, read
-from advisor.share import find_link, link, open_link
+from advisor.share import TICKS, find_link, link, open_link, ticks_of, with_ticks
 from advisor.stating import StatingError, state, validated
 from advisor.views.address import arrived, write
 from advisor.views.causes import show_causes, show_others
-from advisor.views.changes import show_changes
+from advisor.views.changes import show_changes, show_first
 from advisor.views.facts import assumed, question, understood
 from advisor.views.field_widget import NOT_KNOWN
 from advisor.views.leaving import show_leaving
@@ -19,12 +19,15 @@ from advisor.views.ledger_chart import show_ledger
 from advisor.views.parts import open_part
 from advisor.views.probing import show_probe
 from advisor.views.saving import texts_of
+from advisor.views.together import tick, ticks_to_share, untouched
 from advisor.views.verdict import banner, figures, printed
 from advisor.views.words import plain
 
 MAX_UPLOAD = 64 * 1024 * 1024
 MAX_LINK_FILE = 100_000
-HELD = st.session_state  # reading: what was read; report: the answer to it; shared, address: its link; dropped: what a link lost
+HELD = (
+    st.session_state
+)  # reading: what was read; report: the answer to it; shared: its link; leaving, address: the link with what is ticked; dropped: what a link lost
 
 
 @st.cache_data(show_spinner=False, max_entries=1)
@@ -34,11 +37,9 @@ def samples() -> dict[str, dict]:
 
 def answer(reading: Reading) -> None:
     """Diagnose and put the link in the address bar."""
-    for key in [k for k in HELD if str(k).startswith("tick:")]:
-        del HELD[key]
+    untouched()
     HELD.reading, HELD.report = reading, diagnose_reading(reading)
     HELD.shared = link(reading.job, reading.evidence)
-    HELD.address = HELD.shared.parameters
 
 
 def stated(path: str, key: str) -> None:
@@ -65,10 +66,18 @@ def given(found: list[tuple[str, str | bytes]]) -> None:
 
 
 def take_link(query: str | dict[str, str]) -> None:
+    ticks = ticks_of(query)
+    if "report" in HELD and isinstance(query, dict) and {k: v for k, v in query.items() if k != TICKS} == HELD.shared.parameters:
+        untouched()  # back or forward over a tick: the diagnosis and its text stay
+        if ticks is not None:
+            tick(HELD.report.plan, ticks)
+        return
     opened = open_link(query)
     HELD.dropped, HELD.texts = opened.dropped, ()
     if opened.job != Job() or opened.evidence != Evidence():
         answer(Reading(opened.job, opened.evidence))
+        if ticks is not None:
+            tick(HELD.report.plan, ticks)
 
 
 def take_pasted() -> None:
@@ -88,7 +97,7 @@ def as_text(content: str | bytes) -> str:
 
 
 def start_again() -> None:
-    for key in ("reading", "report", "dropped", "pasted", "texts"):
+    for key in ("reading", "report", "dropped", "pasted", "texts", "shared"):
         HELD.pop(key, None)
     HELD.address = {}
 
@@ -98,6 +107,9 @@ if here:
     take_link(here)
 elif here is not None:
     start_again()
+if "report" in HELD:
+    HELD.leaving = with_ticks(HELD.shared, ticks_to_share(HELD.report))
+    HELD.address = HELD.leaving.parameters
 if "address" in HELD:
     write("diagnose", HELD.address)
 
@@ -139,6 +151,7 @@ report = HELD.report
 banner(report.verdict, report.sentence)
 figures(report.ledger, report.capacity_bytes, report.capacity_why)
 printed(report.evidence.failure, report.ledger)
+show_first(report)
 question(report, stated)
 if report.verdict == "unreadable":
     understood(report)
@@ -157,5 +170,5 @@ understood(report)
 show_others(report)
 for note in report.notes:
     st.caption(plain(note))
-show_leaving(report, HELD.shared, HELD.get("texts", ()))
+show_leaving(report, HELD.leaving, HELD.get("texts", ()))
 st.page_link(knowledge.folder("pages") / "explore.py", label="Open this run in Explore", icon=":material/tune:", query_params=HELD.address or None)

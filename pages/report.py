@@ -8,12 +8,13 @@ from advisor import knowledge
 from advisor.diagnosis import diagnose_reading
 from advisor.reading import Reading, read
 from advisor.render import words
-from advisor.share import link, open_link
+from advisor.share import link, open_link, ticks_of, with_ticks
 from advisor.stating import StatingError, state, validated
 from advisor.views.causes import show_causes
 from advisor.views.changes import show_changes
 from advisor.views.ledger_chart import show_ledger
 from advisor.views.saving import sender, store_engine
+from advisor.views.together import tick, ticks_to_share, untouched
 from advisor.views.verdict import banner, figures, printed
 from advisor.views.words import plain
 
@@ -86,15 +87,16 @@ if engine is None:
 if saved is None:
     stop("There is no report of this id: it may have expired or been deleted." if id else "The address of a saved report ends in ?id= and twelve letters.")
 
-if HELD.get("report-shown") != id:  # what was ticked on another report says nothing of this one
-    HELD["report-shown"] = id
-    for key in [k for k in HELD if str(k).startswith("tick:")]:
-        del HELD[key]
 if said := HELD.pop("report-said", None):
     st.warning(plain(said), icon=":material/info:")
 body = saved.body
 reading, dropped = reading_of(body)
 report = diagnose_reading(reading)
+if HELD.get("report-shown") != id:  # what was ticked on another report says nothing of this one
+    HELD["report-shown"] = id
+    untouched()
+    if (ticks := ticks_of(body["link"])) is not None:
+        tick(report.plan, ticks)
 st.caption(f"Saved on {day(saved.created)} with version {plain(body.get('advisor', 'not known'))}; kept until {day(saved.expires)}.")
 for text in dropped:
     st.warning(f"It held something that could not be used: {plain(text)}", icon=":material/link_off:")
@@ -113,7 +115,7 @@ if body.get("texts"):
         for name, content in body["texts"]:
             st.caption(plain(name))
             st.code(content, language=None, wrap_lines=True, height=240)
-shared = link(reading.job, reading.evidence)
+shared = with_ticks(link(reading.job, reading.evidence), ticks_to_share(report))
 st.page_link(knowledge.folder("pages") / "diagnose.py", label="Open it in Diagnose", icon=":material/troubleshoot:", query_params=shared.parameters or None)
 
 st.header("Did it help?")

@@ -9,12 +9,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from advisor import compact, share, sharing_evidence
+from advisor import share
 from advisor.diagnosis import diagnose_reading
 from advisor.evidence import Evidence, Failure, Frame, Process
 from advisor.job import Job, fields, read_job
 from advisor.knowledge import folder
 from advisor.reading import Reading, read
+from advisor.share import failure_reading, failure_writing, form, notation
 from advisor.units import GIB, read_size
 
 LINKS = [line for line in (Path(__file__).parent / "links.txt").read_text().splitlines() if line and not line.startswith("#")]
@@ -179,7 +180,7 @@ SIZES = st.one_of(
 
 @given(SIZES)
 def test_a_size_survives_as_it_was_printed(size: tuple[int, int]) -> None:
-    back = sharing_evidence.read_printed(sharing_evidence.size_text(*size))
+    back = failure_reading.read_printed(failure_writing.size_text(*size))
     assert back is not None and (back.bytes, back.tolerance) == size
 
 
@@ -201,8 +202,8 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.text(max_size=8), VALUES, max_size=4))
 def test_the_notation_is_read_back(data: dict[str, object]) -> None:
     try:
-        assert compact.read_mapping(compact.write_mapping(data)) == data
-    except compact.CompactError as error:
+        assert notation.read_mapping(notation.write_mapping(data)) == data
+    except notation.NotationError as error:
         assert "deeply" in str(error)
 
 
@@ -213,8 +214,8 @@ def test_older_forms_are_upgraded_in_a_chain(monkeypatch: pytest.MonkeyPatch) ->
     def second(given: dict[str, str]) -> dict[str, str]:
         return {("batch.seq_len" if name == "sl" else name): value for name, value in given.items()}
 
-    monkeypatch.setattr(share, "VERSION", 3)
-    monkeypatch.setattr(share, "UPGRADES", {1: first, 2: second})
+    monkeypatch.setattr(form, "VERSION", 3)
+    monkeypatch.setattr(form, "UPGRADES", {1: first, 2: second})
     opened = share.open_link("v=1&mb=4&sl=128")
     assert (opened.job.batch.micro_batch, opened.job.batch.seq_len, opened.dropped) == (4, 128, ())
     assert share.open_link("v=2&mb=4&sl=128").job.batch.micro_batch is None
@@ -224,3 +225,13 @@ def test_a_link_stays_readable() -> None:
     query = share.link(read_job({"version": 1, "batch": {"micro_batch": 4}, "activations": {"kernels": ["rmsnorm", "swiglu"]}}), Evidence()).query
     assert query == "v=1&batch.micro_batch=4&activations.kernels=rmsnorm,swiglu"
     assert dict(parse_qsl(query))["v"] == "1"
+
+
+def test_ticked_changes_travel_and_unknown_ones_do_not() -> None:
+    made = share.with_ticks(share.link(read_job({"version": 1, "batch": {"micro_batch": 4}}), Evidence()), ("fused-linear-loss", "gradient-checkpointing"))
+    assert share.ticks_of(made.query) == ("fused-linear-loss", "gradient-checkpointing")
+    assert share.ticks_of(dict(parse_qsl(made.query))) == share.ticks_of(made.query)
+    assert share.open_link(made.query).dropped == ()
+    assert share.ticks_of(made.query + ",no-such-change") == share.ticks_of(made.query)
+    assert share.ticks_of("v=1&batch.micro_batch=4") is None
+    assert share.ticks_of(share.with_ticks(share.Link("v=1"), ()).query) == ()

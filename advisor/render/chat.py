@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.render import words
-from advisor.render.terminal import cost
+from advisor.render.changing import cost
 from advisor.report import Report
 from advisor.units import show
 

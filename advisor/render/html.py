@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from advisor.render import words
+from advisor.render import changing, words
 from advisor.render.quoted import quoted
-from advisor.render.terminal import cost
 from advisor.report import Report
 from advisor.units import show
 
@@ -77,13 +76,10 @@ def _plan(report: Report) -> Iterator[str]:
         return
     yield f"<h2>{words.plan_heading(report.verdict)}</h2><p>{escape(plan.summary)}</p><ol>"
     for step in plan.steps:
-        facts = [f"{show(step.before_bytes)} → {show(step.after_bytes)}"] if step.before_bytes is not None and step.after_bytes is not None else []
-        facts += [cost(step.step_time_ratio)] if step.step_time_ratio is not None else []
-        facts += ["same results up to rounding" if step.exact else "results change slightly"] if step.estimated else ["no estimate"]
-        facts += ["what is learned may change"] if step.alters_learning else []
-        yield f"<li><b>{escape(step.title)}</b><br><small>{escape('; '.join(facts))}</small><p>{escape(step.why)}</p>"
+        facts = "; ".join(filter(None, (changing.sizes(step), *changing.effects(step))))
+        yield f"<li><b>{escape(step.title)}</b><br><small>{escape(facts)}</small><p>{escape(step.why)}</p>"
         for framework, lines in step.settings.items():
-            yield f"<p><small>{escape(framework)}</small></p><pre><code>{escape(chr(10).join(lines))}</code></pre>"
+            yield f"<p><small>{escape(changing.place(framework))}</small></p><pre><code>{escape(chr(10).join(lines))}</code></pre>"
         yield "</li>"
     yield "</ol>"
     if plan.irreducible:

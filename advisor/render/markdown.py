@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.render import words
+from advisor.render import changing, words
 from advisor.render.quoted import quoted
-from advisor.render.terminal import cost
 from advisor.report import Finding, Report, Step
 from advisor.units import show
 
@@ -82,23 +81,13 @@ def _plan(report: Report) -> Iterator[str]:
 
 
 def _step(number: int, step: Step) -> str:
-    facts = []
-    if step.before_bytes is not None and step.after_bytes is not None:
-        facts.append(f"{show(step.before_bytes)} → {show(step.after_bytes)}")
-    if not step.estimated:
-        facts.append("no estimate")
-    if step.step_time_ratio is not None:
-        facts.append(cost(step.step_time_ratio))
-    if step.estimated:
-        facts.append("same results up to rounding" if step.exact else "results change slightly")
-    if step.alters_learning:
-        facts.append("what is learned may change")
-    lines = [f"{number}. **{escape(step.title)}** (`{step.technique}`): {'; '.join(facts)}"]
+    facts = "; ".join(filter(None, (changing.sizes(step), *changing.effects(step))))
+    lines = [f"{number}. **{escape(step.title)}** (`{step.technique}`): {facts}"]
     if step.why:
         lines.append(f"   {escape(step.why)}")
     for framework, settings in step.settings.items():
         code = "\n".join(f"   {line}" for text in settings for line in text.splitlines())
-        lines.append(f"\n   {escape(framework)}:\n\n   ```\n{code}\n   ```")
+        lines.append(f"\n   {escape(changing.place(framework))}:\n\n   ```\n{code}\n   ```")
     return "\n".join(lines)
 
 

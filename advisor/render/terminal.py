@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from advisor.evidence import Fact
 from advisor.ledger import Ledger, explain
-from advisor.render import words
+from advisor.render import changing, words
 from advisor.render.paper import Paper
 from advisor.render.quoted import quoted
 from advisor.report import Finding, Plan, Report, Step
@@ -132,33 +132,13 @@ def _causes(paper: Paper, findings: Iterable[Finding], verdict: str) -> None:
 
 def _step(paper: Paper, number: str, step: Step) -> None:
     paper.say(f"{number} {step.title}", "bold", indent=2, hang=5)
-    facts = []
-    if step.estimated and step.before_bytes is not None and step.after_bytes is not None:
-        facts.append(f"{show(step.before_bytes)} to {show(step.after_bytes)}")
-    elif not step.estimated:
-        facts.append("no estimate")
-    if step.step_time_ratio is not None:
-        facts.append(cost(step.step_time_ratio))
-    if step.estimated:
-        facts.append("same results up to rounding" if step.exact else "results change slightly")
-    if step.alters_learning:
-        facts.append("what is learned may change")
-    if step.fits_after:
-        facts.append("fits from here on")
-    paper.say("; ".join(facts), indent=5)
+    paper.say("; ".join(filter(None, (changing.sizes(step, "to"), *changing.effects(step)))), indent=5)
     if step.why:
         paper.say(step.why, "dim", indent=5)
     for framework, lines in step.settings.items():
-        paper.say(f"{framework}:", "dim", indent=5)
+        paper.say(f"{changing.place(framework)}:", "dim", indent=5)
         for line in lines:
             paper.verbatim(line, "green", indent=7)
-
-
-def cost(ratio: float) -> str:
-    """A ratio of step times in words."""
-    if abs(ratio - 1) < 0.015:
-        return "no change in speed"
-    return f"takes {ratio - 1:.0%} more time" if ratio > 1 else f"takes {1 - ratio:.0%} less time"
 
 
 def _formulas(paper: Paper, ledger: Ledger, part: str, phase: str | None) -> None:

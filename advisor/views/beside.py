@@ -1,4 +1,4 @@
-"""Two ledgers of one run side by side, part by part, and in words where they differ."""
+"""Two ledgers of one run side by side at the same moment, part by part, and in words where they differ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from advisor.ledger import Holding, Ledger, explain
+from advisor.ledger import Holding, Ledger, Peak, explain
 from advisor.render import words
 from advisor.units import MIB, show
 from advisor.views.words import plain, table
@@ -17,9 +17,9 @@ LEAST = 32 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A part at the largest moment of each ledger, bytes."""
+    """A part, or a phase, in each ledger, bytes."""
 
-    part: str
+    name: str
     first: int
     second: int
 
@@ -29,17 +29,31 @@ class Row:
         return self.second - self.first
 
 
+def same_moment(first: Ledger, second: Ledger) -> tuple[Peak, Peak]:
+    """The largest moment of the first, and of the second within the same phase; where it has no such phase, its own largest."""
+    ours = first.peak()
+    theirs = second.peak((ours.phase,))
+    return ours, theirs if theirs.bytes else second.peak()
+
+
 def parts_beside(first: Ledger, second: Ledger) -> tuple[Row, ...]:
-    """Every part that one of them has at its largest moment; the largest difference first. The differences add up to that of the peaks."""
-    ours, theirs = first.by_part(), second.by_part()
+    """Every part that one of them has at that moment; the largest difference first. The differences add up to that of the two sums."""
+    one, other = same_moment(first, second)
+    ours, theirs = first.by_part(one.moment.id), second.by_part(other.moment.id)
     rows = (Row(part, ours.get(part, 0), theirs.get(part, 0)) for part in {**ours, **theirs})
     return tuple(sorted(rows, key=lambda r: (-abs(r.difference), -r.first)))
+
+
+def phases_beside(first: Ledger, second: Ledger) -> tuple[Row, ...]:
+    """The largest moment of each phase that both have, in the order of a step."""
+    ours, theirs = first.phases(), second.phases()
+    return tuple(Row(phase, size, theirs[phase]) for phase, size in ours.items() if size and theirs.get(phase))
 
 
 def reasons(first: Ledger, second: Ledger) -> list[str]:
     """Why they differ, as far as the two ledgers show it; sentences in Markdown, the first about the largest difference."""
     said: list[str] = []
-    ours, theirs = first.peak(), second.peak()
+    ours, theirs = same_moment(first, second)
     if ours.phase != theirs.phase:
         said.append(
             f"The largest moment is {words.moment(ours.phase)} when {first.kind} and {words.moment(theirs.phase)} when {second.kind}: "
@@ -50,10 +64,10 @@ def reasons(first: Ledger, second: Ledger) -> list[str]:
         if abs(row.difference) < floor:
             break
         more, less = (second, first) if row.difference > 0 else (first, second)
-        names = _largest(more.peak().holdings, row.part)
-        against = _largest(less.peak().holdings, row.part)
-        counted = f"{less.kind.capitalize()} there: {against}" if against else f"Nothing of it is {less.kind} at that moment"
-        said.append(f"**{words.part(row.part)}**: {show(abs(row.difference))} more {more.kind}. {more.kind.capitalize()}: {names}. {counted}.")
+        held, against = (theirs, ours) if row.difference > 0 else (ours, theirs)
+        names, others = _largest(held.holdings, row.name), _largest(against.holdings, row.name)
+        counted = f"{less.kind.capitalize()} there: {others}" if others else f"Nothing of it is {less.kind} at that moment"
+        said.append(f"**{words.part(row.name)}**: {show(abs(row.difference))} more {more.kind}. {more.kind.capitalize()}: {names}. {counted}.")
     return said
 
 
@@ -64,16 +78,20 @@ def _largest(holdings: tuple[Holding, ...], part: str, count: int = 3) -> str:
 
 
 def show_beside(first: Ledger, second: Ledger) -> None:
-    """The table, what explains the difference, and the formulas of what differs most."""
+    """Each phase, then the parts of the largest moment, what explains the difference, and the formulas of what differs most."""
+    heads = (first.kind.capitalize(), second.kind.capitalize(), "Difference")
+    ours, theirs = same_moment(first, second)
+    if phases := phases_beside(first, second):
+        cells = [(words.phase(r.name), show(r.first), show(r.second), _signed(r.difference)) for r in phases]
+        st.markdown(table(("Largest moment of", *heads), cells, right=(1, 2, 3)))
     rows = parts_beside(first, second)
-    total = Row("all", first.peak().bytes, second.peak().bytes)
-    heads = ("Part at the peak", first.kind.capitalize(), second.kind.capitalize(), "Difference")
-    cells = [(words.part(r.part), show(r.first), show(r.second), _signed(r.difference)) for r in rows]
+    total = Row("all", ours.bytes, theirs.bytes)
+    cells = [(words.part(r.name), show(r.first), show(r.second), _signed(r.difference)) for r in rows]
     cells.append(("**Allocated together**", f"**{show(total.first)}**", f"**{show(total.second)}**", f"**{_signed(total.difference)}**"))
-    st.markdown(table(heads, cells, right=(1, 2, 3)))
+    st.markdown(table((words.moment(ours.phase).capitalize(), *heads), cells, right=(1, 2, 3)))
     said = reasons(first, second)
     st.markdown("\n".join(f"- {text}" for text in said) if said else "No part differs by more than the allocator's rounding.")
-    formulas = [h for r in rows[:2] for h in second.peak().holdings if h.part == r.part and h.bytes][:6]
+    formulas = [h for r in rows[:2] for h in theirs.holdings if h.part == r.name and h.bytes][:6]
     if said and formulas:
         with st.expander("The formulas behind what differs most", icon=":material/function:"):
             for holding in formulas:

@@ -7,6 +7,7 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
+from typing import Any
 
 import streamlit as st
 
@@ -20,7 +21,7 @@ from advisor.simulation import CannotProbe, Probed, probe
 from advisor.simulation.probing import Handle
 from advisor.units import show
 from advisor.verdict import judge
-from advisor.views.beside import show_beside
+from advisor.views.beside import same_moment, show_beside
 from advisor.views.verdict import banner
 from advisor.views.words import plain
 
@@ -171,27 +172,28 @@ def _forget(kept: dict[str, Going], name: str) -> None:
 def _probed(run: Run, seen: Probed) -> None:
     banner(*judge(run, seen.ledger))
     estimated = _estimated(run)
-    first, second, third = st.columns(3) if estimated else (*st.columns(2), None)
-    first.metric(
-        "Allocated at the peak, probed",
-        show(seen.ledger.peak().bytes),
-        words.moment(seen.ledger.peak().phase),
-        delta_color="off",
-        delta_arrow="off",
-        border=True,
-    )
-    if estimated is not None and third is not None:
-        second.metric("Estimated", show(estimated.peak().bytes), words.moment(estimated.peak().phase), delta_color="off", delta_arrow="off", border=True)
-        off = estimated.peak().bytes / seen.ledger.peak().bytes - 1
-        third.metric("The estimate is off by", f"{off:+.1%}", "of the probed figure", delta_color="off", delta_arrow="off", border=True)
+    _tiles(seen.ledger, estimated)
+    if estimated is not None:
         show_beside(seen.ledger, estimated)
-    else:
-        second.metric("Estimated", "no estimate", border=True)
     for note in seen.notes:
         st.caption(f"Note: {plain(note)}.")
     modes = ", ".join(f"{show(size)} in {'expandable segments' if mode == 'expandable' else 'the default mode'}" for mode, size in seen.reserved.items())
     software = ", ".join(f"{plain(k)} {plain(v)}" for k, v in seen.ledger.software.items())
     st.caption(f"{seen.events:,} births and deaths of tensors in {seen.seconds:.0f} s, with {software}. PyTorch would reserve {modes}.")
+
+
+def _tiles(probed: Ledger, estimated: Ledger | None) -> None:
+    """Both figures at the same moment: the largest of the probe."""
+    tile: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "border": True, "height": "stretch"}
+    with st.grid(3 if estimated else 2, min_column_width=220):
+        st.metric("Allocated at the peak, probed", show(probed.peak().bytes), words.moment(probed.peak().phase), **tile)
+        if estimated is None:
+            st.metric("Estimated", "no estimate", **tile)
+            return
+        ours, theirs = same_moment(probed, estimated)
+        st.metric("Estimated", show(theirs.bytes), words.moment(theirs.phase), **tile)
+        off = theirs.bytes / ours.bytes - 1 if ours.bytes else 0.0
+        st.metric("The estimate is off by", f"{off:+.1%}", "of the probed figure", **tile)
 
 
 def _estimated(run: Run) -> Ledger | None:

@@ -36,38 +36,32 @@ def printed(failure: Failure | None, ledger: Ledger | None) -> None:
 
 
 def figures(ledger: Ledger | None, usable: int | None, why: str | None) -> None:
-    """Peak, capacity, and the kind of evidence."""
+    """What is needed, with how that is known and its range; what is usable, with what is left or lacking."""
     if ledger is None or not ledger.peak().bytes:
         return
     need, peak = needed(ledger), ledger.peak()
     shows = ledger.totals()["device_used"].expected
-    with st.grid(3, min_column_width=165):
-        delta = None if usable is None else f"{show(abs(usable - need.expected))} {'left' if usable >= need.expected else 'over'}"
+    with st.grid(2, min_column_width=250):
         st.metric(
-            f"Needed on one card, {words.moment(peak.phase)}",
+            f"Needed {words.moment(peak.phase)}",
             show(need.expected),
-            delta,
+            f"{ledger.kind}, {show(need.low)} to {show(need.high)}",
             delta_color="off",
             delta_arrow="off",
             border=True,
             height="stretch",
-            help=f"Tensors that PyTorch has allocated ({show(peak.bytes)}) and the CUDA context. PyTorch's cache comes on top and gives way "
-            f"when the card is full; with it, nvidia-smi would show {show(shows)}.",
+            help=f"On one card: tensors that PyTorch has allocated ({show(peak.bytes)}) and the CUDA context. PyTorch's cache comes on top and gives way "
+            f"when the card is full; with it, nvidia-smi would show {show(shows)}. {ledger.kind.capitalize()}: {words.KINDS.get(ledger.kind, '')}. "
+            "The range is where the true figure is expected.",
         )
+        left = None if usable is None else f"{show(abs(usable - need.expected))} {'left' if usable >= need.expected else 'too little'}"
         st.metric(
             "Usable on the card",
             "not known" if usable is None else show(usable),
-            border=True,
-            height="stretch",
-            help=why or "Name the card to compare with it.",
-        )
-        st.metric(
-            "How this is known",
-            ledger.kind,
-            f"{show(need.low)} to {show(need.high)}",
+            left,
             delta_color="off",
             delta_arrow="off",
             border=True,
             height="stretch",
-            help=f"{ledger.kind}: {words.KINDS.get(ledger.kind, '')}. The range is where the true figure is expected.",
+            help=why or "Name the card to compare with it.",
         )

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from advisor.render.markdown import escape
 
+NO_BREAK = "\u00a0"
+
 
 def plain(text: object) -> str:
     """Text that Streamlit's Markdown shows as it is."""
@@ -13,8 +15,8 @@ def plain(text: object) -> str:
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
-    """A Markdown table; the columns in ``right`` hold numbers. Cells come escaped."""
+    """A Markdown table; the columns in ``right`` hold numbers, which are not torn from their units. Cells come escaped."""
     numbers = set(right)
     lines = ["| " + " | ".join(heads) + " |", "| " + " | ".join("---:" if i in numbers else "---" for i in range(len(heads))) + " |"]
-    lines += ["| " + " | ".join(cell.replace("\n", " ") for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(cell.replace("\n", " ").replace(" ", NO_BREAK if i in numbers else " ") for i, cell in enumerate(row)) + " |" for row in rows]
     return "\n".join(lines)

@@ -13,7 +13,7 @@ from advisor.ledger import Ledger
 from advisor.run import Run, resolve
 from advisor.simulation import CannotProbe, Probed
 from advisor.views import probing
-from advisor.views.beside import parts_beside, reasons
+from advisor.views.beside import parts_beside, phases_beside, reasons, same_moment
 
 APP = Path(__file__).resolve().parents[2] / "advisor" / "ui" / "app.py"
 JOB = """version: 1
@@ -130,11 +130,16 @@ def test_a_diagnosis_offers_the_probe() -> None:
 def test_the_differences_add_up_and_are_explained() -> None:
     few = estimate(resolve(read_job({**_job(), "batch": {"micro_batch": 1, "seq_len": 1024}})))
     more = estimate(resolve(read_job(_job())))
-    rows = parts_beside(few, more)
-    assert sum(r.difference for r in rows) == more.peak().bytes - few.peak().bytes
-    said = reasons(few, more)
+    rows = parts_beside(more, few)
+    ours, theirs = same_moment(more, few)
+    assert ours.phase == theirs.phase == "loss"  # where the first has its peak, though the second has its own elsewhere
+    assert few.peak().phase != "loss"
+    assert sum(r.difference for r in rows) == theirs.bytes - ours.bytes < 0
+    said = reasons(more, few)
     assert said and any("Logits" in text for text in said)
     assert reasons(more, more) == []
+    phases = {r.name: (r.first, r.second) for r in phases_beside(more, few)}
+    assert phases["loss"] == (ours.bytes, theirs.bytes) and "step" in phases
 
 
 def _job() -> dict[str, object]:

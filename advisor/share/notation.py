@@ -17,7 +17,7 @@ _WORD = re.compile(r"[^\s'!:(),*@$&=#%+\"]+")
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,20})(\.\d{1,20})?([eE][-+]?\d{1,3})?")
 
 
-class CompactError(ValueError):
+class NotationError(ValueError):
     """Text that is not in this notation; the message says where."""
 
 
@@ -35,7 +35,7 @@ def read_list(text: str) -> list[Any]:
     """The list of a text.
 
     Raises:
-        CompactError: where the text is not in the notation.
+        NotationError: where the text is not in the notation.
     """
     return _read(f"!({text.rstrip(',')})") if text else []
 
@@ -44,7 +44,7 @@ def read_mapping(text: str) -> dict[str, Any]:
     """The mapping of a text.
 
     Raises:
-        CompactError: where the text is not in the notation.
+        NotationError: where the text is not in the notation.
     """
     return _read(f"({text})") if text else {}
 
@@ -70,16 +70,16 @@ def _write(value: Any) -> str:
 
 def _read(text: str) -> Any:
     if len(text) > MAX_TEXT:
-        raise CompactError(f"{len(text):,} characters are too long")
+        raise NotationError(f"{len(text):,} characters are too long")
     value, end = _value(text, 0, 0)
     if end != len(text):
-        raise CompactError(f"unexpected {text[end]!r} at character {end}")
+        raise NotationError(f"unexpected {text[end]!r} at character {end}")
     return value
 
 
 def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
     if depth > MAX_DEPTH:
-        raise CompactError("nested too deeply")
+        raise NotationError("nested too deeply")
     head = text[at : at + 2]
     if head in ("!t", "!f", "!n"):
         return {"!t": True, "!f": False, "!n": None}[head], at + 2
@@ -91,7 +91,7 @@ def _value(text: str, at: int, depth: int) -> tuple[Any, int]:
         return _quoted(text, at + 1)
     match = _WORD.match(text, at)
     if match is None:
-        raise CompactError(f"a value is missing at character {at}")
+        raise NotationError(f"a value is missing at character {at}")
     word = match.group()
     if _NUMBER.fullmatch(word):
         return (float(word) if any(c in word for c in ".eE") else int(word)), match.end()
@@ -128,10 +128,10 @@ def _quoted(text: str, at: int) -> tuple[str, int]:
             at += 1
         out.append(text[at : at + 1])
         at += 1
-    raise CompactError("a quoted text has no end")
+    raise NotationError("a quoted text has no end")
 
 
 def _expect(text: str, at: int, sign: str) -> int:
     if text[at : at + 1] != sign:
-        raise CompactError(f"{sign!r} is missing at character {at}")
+        raise NotationError(f"{sign!r} is missing at character {at}")
     return at + 1

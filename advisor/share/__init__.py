@@ -1,0 +1,13 @@
+"""A diagnosis as a link and back: the job and the facts of an error as readable query parameters, never its text.
+
+Each job field is a parameter under its dotted path (``batch.seq_len=4096``); a failure's counters are ``error.requested=9.79GiB`` and
+alike, a card's figures ``device.1=...``, and ``marks`` names what patterns matched in the text, so that the same rules speak again. Only
+what was written is in it, with ``v``, the form's version. Everything in a link is checked like any other input and all results are
+recomputed; what is unknown or wrong is dropped and named.
+"""
+
+from advisor.share.form import MAX_LINK, TICKS, VERSION, Link
+from advisor.share.opening import Opened, find_link, open_link, ticks_of
+from advisor.share.writing import as_text, is_local, link, with_ticks
+
+__all__ = ["MAX_LINK", "TICKS", "VERSION", "Link", "Opened", "as_text", "find_link", "is_local", "link", "open_link", "ticks_of", "with_ticks"]
