@@ -31,8 +31,20 @@ class Says:
 
 
 @dataclass(frozen=True, slots=True)
+class Doing:
+    """What a remedy comes to for one form of a cause: its title there, the reason, and the lines by place (``docker``, ``vllm``)."""
+
+    title: str
+    why: str
+    lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """A cause with its probability. ``saves_bytes``: how much its first remedy takes off the peak of the run as it really is."""
+    """A cause with its probability. ``saves_bytes``: how much its first remedy takes off the peak of the run as it really is.
+
+    ``doing``: by remedy, what it comes to where the evidence settles which form the cause takes.
+    """
 
     cause: str
     tier: str
@@ -42,6 +54,7 @@ class Finding:
     evidence: tuple[Says, ...]
     remedies: tuple[str, ...]
     faulted: Run | None = field(default=None, compare=False, repr=False)
+    doing: Mapping[str, Doing] = field(default_factory=dict, compare=False, repr=False)
 
     def to_json(self) -> dict[str, Any]:
         """The contract's form."""
@@ -121,13 +134,25 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
+class Seen:
+    """Something that a person can answer or report back with one click: ``mark`` goes into the evidence, ``says`` stands on the button."""
+
+    mark: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
-    """The unknown fact that moves the verdict most. ``options``: plausible answers, "I don't know" is always one more."""
+    """The unknown fact that moves the verdict most. ``options``: plausible answers, "I don't know" is always one more.
+
+    ``answers``: where the question is about what was seen, not about a setting: each answer is a mark of the evidence, ``field`` is no field of a job.
+    """
 
     field: str
     text: str
     moves_bytes: int
     options: tuple[Any, ...] = ()
+    answers: tuple[Seen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +189,7 @@ class Report:
     capacity_bytes: int | None
     capacity_why: str | None
     notes: tuple[str, ...] = ()
+    follow_ups: tuple[Seen, ...] = ()  # what a second try can show: each moves the causes' probabilities
 
     @property
     def exit_code(self) -> int:

@@ -6,7 +6,7 @@ from advisor import verdict as fitting
 from advisor.diagnosis import question
 from advisor.evidence import Evidence
 from advisor.report import Finding, Question, Verdict
-from advisor.rules import counters
+from advisor.rules import counters, host
 from advisor.rules.engine import Judgement
 from advisor.rules.estimating import ledger_of
 from advisor.rules.shard.communication_buffers import WAITED
@@ -57,6 +57,8 @@ def relevant(judgement: Judgement, _run: Run, evidence: Evidence, verdict: Verdi
     findings, cleared = judgement.findings, judgement.cleared
     if verdict == "unreadable":
         return (), ()
+    if verdict == "not-memory":  # what would weigh on a memory failure says nothing about this one
+        return tuple(f for f in findings if f.cause == "not-memory"), cleared
     if evidence.failure is None and verdict != "ooms":
         kept = tuple(f for f in findings if f.tier == "spare" or _told_by_text(f))
         kept = tuple(f for f in kept if f.tier != "hardware")
@@ -94,9 +96,15 @@ def _failed(evidence: Evidence, top: Finding | None) -> str:
     if failure is None:
         return ""
     moment = IN_PHASE.get(failure.phase or "", "at a moment that the text does not settle")
-    what = "the host's memory" if failure.kind == "host-memory" else "memory"
+    kind = host.shortage(evidence)
+    if kind == "killed":
+        sure = "" if top is None or top.confidence < LIKELY else " Most often that is the host's memory."
+        return f"A process was ended by signal 9 {moment}, which does not say why.{sure}"
+    what = {"shm": "shared memory (/dev/shm)", "said": "the host's memory"}.get(kind or "", "memory")
+    if failure.kind == "engine-start":
+        what = "its share of the card as the inference engine came up"
     size = f" with {show(figures.allocated)} of {show(figures.capacity)} allocated" if figures.allocated and figures.capacity else ""
-    sentence = f"It ran out of {what} {moment}{size}"
+    sentence = f"It ran out of {what}{'' if failure.kind == 'engine-start' or (kind == 'shm' and failure.phase is None) else f' {moment}'}{size}"
     if top is None:
         return f"{sentence}; none of the known causes has evidence here."
     sure = "surely" if top.confidence >= SURE else "most likely" if top.confidence >= LIKELY else "perhaps"

@@ -14,6 +14,7 @@ from advisor.run import Run
 from advisor.techniques import TIERLESS, NotApplicable, all_techniques
 
 FIRST_STEPS = 2  # a person reads the first two
+BEYOND = "These steps are about something that no estimate of the training job covers."
 CLEARLY, TIMES_SECOND = 0.5, 2.0  # a cause is clearly the first: its probability, and how often that of the second
 
 
@@ -26,6 +27,9 @@ def with_cures(plan: Plan, findings: Sequence[Finding], real: Run) -> Plan:
     if not findings:
         return plan
     top = findings[0]
+    if told := [_told(name, top, real) for name in top.remedies if name in top.doing][:FIRST_STEPS]:
+        later = () if top.confidence >= CLEARLY else tuple(step for step in plan.steps if step.technique not in {s.technique for s in told})
+        return replace(plan, steps=(*told, *later), summary=plan.summary if later else BEYOND)
     if plan.steps and _clearly_first(findings) and (own := _own(top, real)) is not None and plan.steps[0].technique != own.technique:
         return replace(plan, steps=(own, *(step for step in plan.steps if step.technique != own.technique)))
     if any(step.technique in top.remedies and _early(step, top) for step in plan.steps[:FIRST_STEPS]):
@@ -37,6 +41,14 @@ def with_cures(plan: Plan, findings: Sequence[Finding], real: Run) -> Plan:
         return plan
     later = tuple(step for step in plan.steps if step.technique not in {c.technique for c in cures})
     return replace(plan, steps=(*cures, *later))
+
+
+def _told(name: str, finding: Finding, run: Run) -> Step:
+    """A remedy in the form that the finding gives it: an action, of which nothing is estimated."""
+    doing, ledger = finding.doing[name], ledger_of(run)
+    before = ledger.peak().bytes if ledger is not None else None
+    tier = finding.tier if name in TIERLESS else all_techniques()[name].tier
+    return Step(name, doing.title, tier, False, before, None, None, all_techniques()[name].exact, doing.lines, doing.why, run=run)
 
 
 def _clearly_first(findings: Sequence[Finding]) -> bool:

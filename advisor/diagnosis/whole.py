@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.architecture.keys import ConfigError
-from advisor.diagnosis import question, saving
+from advisor.diagnosis import deciding, following, question, saving
 from advisor.diagnosis.as_it_runs import as_it_runs
 from advisor.diagnosis.outcome import outcome, relevant
 from advisor.diagnosis.phase import phase_of
 from advisor.diagnosis.remedying import with_cures
 from advisor.evidence import Evidence
 from advisor.job import Job
-from advisor.report import Finding, Plan, Report
+from advisor.report import Finding, Plan, Question, Report
 from advisor.resolving.contradictions import contradictions
 from advisor.rules import engine, fingerprint, remainder
 from advisor.rules.estimating import ledger_of
@@ -39,12 +39,12 @@ def diagnose(items: Sequence[tuple[str, bytes | str | Path]], *, margin_bytes: i
 
 def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Report:
     """The report of what was read."""
-    evidence = reading.evidence
+    evidence = deciding.settled(reading.evidence)
     run, notes = _resolved(reading.job, evidence)
     judgement = engine.judge(run, evidence)
     real = as_it_runs(run, evidence, judgement.findings)
     ledger, written = ledger_of(real), ledger_of(run)
-    asked = question.next_question(run, evidence)
+    asked = _asked(judgement.findings, run, evidence)
     verdict, sentence = outcome(run, real, evidence, judgement, asked)
     findings, cleared = relevant(judgement, run, evidence, verdict)
     findings = saving.with_savings(findings, real)
@@ -70,10 +70,17 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Re
         conflicts=evidence.conflicts,
         not_understood=evidence.not_understood,
         notes=(*notes, *contradictions(run), *_remainder(run, evidence)),
+        follow_ups=following.follow_ups(findings, run, evidence) if verdict not in ("unreadable", "not-memory") else (),
         sources=evidence.sources,
         capacity_bytes=usable[0] if usable is not None else (failure.capacity_bytes if failure is not None else None),
         capacity_why=usable[1] if usable is not None else ("the capacity that the error prints" if failure is not None and failure.capacity_bytes else None),
     )
+
+
+def _asked(findings: Sequence[Finding], run: Run, evidence: Evidence) -> Question | None:
+    if deciding.needless(findings, evidence):
+        return None
+    return deciding.question(findings, run, evidence) or question.next_question(run, evidence)
 
 
 def _remainder(run: Run, evidence: Evidence) -> tuple[str, ...]:

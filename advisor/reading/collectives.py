@@ -19,6 +19,7 @@ HEAD = lazily(
     r"NCCL WARN|Failed to CUDA|Cuda failure|DistBackendError|ncclUnhandledCudaError|NCCL error|exit ?code|return code|SIGKILL|SIGBUS|SIGTERM|"
     r"Signal (?:7|9|15)\b|oom[-_ ]?kill|OOMKilled|"
     r"Out of memory: Kill|node running low on memory|^Killed\b|\bKilled\s+(?:python|torchrun|accelerate|deepspeed)|Watchdog caught|timed out|"
+    r"killed by signal|exited unexpectedly|"
     r"Cannot allocate memory|Bus error|"
     r"No space left on device|shared memory|std::bad_alloc|^MemoryError|Connection reset by peer|ChildFailedError",
     re.IGNORECASE,
@@ -40,7 +41,8 @@ _TIMEOUT = lazily(
 _ELASTIC = lazily(r"failed \(exitcode: (-?\d{1,4})\) local_rank: (\d{1,5})(?: \(pid: (\d{1,10})\))?", re.IGNORECASE)
 _SUMMARY = lazily(r"exitcode\s*:\s*(-?\d{1,4})", re.IGNORECASE)
 _EXITS = lazily(
-    r"exits? with (?:return code|exit code|code)\s*[=:]?\s*(-?\d{1,4})|return code\s*[=:]\s*(-?\d{1,4})|exit code:?\s*(-?\d{1,4})|exitcode[=: ]\s*(-?\d{1,4})",
+    r"exit(?:s|ed)? with (?:return code |exit code |code )?[=:]?\s*(-?\d{1,4})\b|return code\s*[=:]\s*(-?\d{1,4})|"
+    r"exit code:?\s*(-?\d{1,4})|exitcode[=: ]\s*(-?\d{1,4})",
     re.IGNORECASE,
 )
 _SIGNAL = lazily(r"Signal (\d{1,2}) \((SIG\w+)\) received by PID (\d{1,10})", re.IGNORECASE)
@@ -50,13 +52,18 @@ _CGROUP = lazily(
     r"oom-kill:constraint=(\w+)|Memory cgroup out of memory: Kill(?:ed)? process (\d{1,10}) \(([^)]{1,40})\)(?:.{0,40}?anon-rss:(\d{1,15})kB)?", re.IGNORECASE
 )
 _SLURM = lazily(r"Detected (\d{1,6}) oom[-_ ]kill event|oom_kill event|task (\d+): Out Of Memory|OUT_OF_MEMORY", re.IGNORECASE)
-_K8S = lazily(r"OOMKilled|exit code:?\s*137|exited with (?:code )?137", re.IGNORECASE)
+_K8S = lazily(r"OOMKilled", re.IGNORECASE)
 _RAY = lazily(r"node running low on memory.{0,600}?was ([\d.]{1,12})\s?GB ?/ ?([\d.]{1,12})\s?GB \(([\d.]{1,8})\)", re.IGNORECASE | re.DOTALL)
 _SHM = lazily(
-    r"Bus error|SIGBUS|insufficient shared memory|out of shared memory|No space left on device.{0,80}shm|unable to (?:open|allocate|write).{0,60}shared memory",
+    r"Bus error|SIGBUS|insufficient shared memory|out of shared memory|No space left on device.{0,80}shm|unable to (?:open|allocate|write).{0,60}shared memory|"
+    r"unable to mmap \d+ bytes from file </torch|shared memory segment /dev/shm",
     re.IGNORECASE | re.DOTALL,
 )
-_KILLED = lazily(r"^(?:\S{0,60}: line \d+:\s+\d+ )?Killed(?:\s|$)|\bKilled\s+(?:python|torchrun|accelerate|deepspeed)", re.IGNORECASE | re.MULTILINE)
+_KILLED = lazily(
+    r"^(?:\S{0,60}: line \d+:\s+\d+ )?Killed(?:\s|$)|DataLoader worker \(pid(?:\(s\))? [\d, ]{1,80}\) (?:is killed by signal: Killed|exited unexpectedly)|"
+    r"\bKilled\s+(?:python|torchrun|accelerate|deepspeed)",
+    re.IGNORECASE | re.MULTILINE,
+)
 _HOST = lazily(r"std::bad_alloc|\[Errno 12\]|Cannot allocate memory|^MemoryError", re.IGNORECASE | re.MULTILINE)
 _KERNEL_SHARED = lazily(r"out of resource: shared memory|OutOfResources", re.IGNORECASE)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from advisor.evidence import Evidence
 from advisor.job import JobError
 from advisor.report import CouldNotTell, Finding, Says
-from advisor.rules import counters, residual
+from advisor.rules import counters, observing, residual
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import TIERS, Mark, Rule
 from advisor.rules.situation import uncertain
@@ -95,16 +95,25 @@ def judge(run: Run, evidence: Evidence) -> Judgement:
         if not any(s.speaks_for for s in says):
             cleared.append((rule.id, rule.cleared))
             continue
+        says = (*says, *observing.told(rule, faulted or run, evidence))
         weighed.append(_Weighed(rule, rule.prior + sum(s.weight for s in says), says, faulted))
-    shares, none = _probabilities(weighed)
+    shares, none = _probabilities(weighed, NONE_OF_THESE + observing.of_none(evidence))
     findings = []
     for item, share in sorted(zip(weighed, shares, strict=True), key=lambda pair: -pair[1]):
         if share < SHOWN_FROM:
             cleared.append((item.rule.id, item.rule.cleared))
             continue
-        ordered = tuple(sorted(item.says, key=lambda s: -abs(s.weight)))
-        findings.append(Finding(item.rule.id, item.rule.tier, item.rule.title, share, None, ordered, item.rule.remedies, item.faulted))
+        findings.append(_finding(item, share, run, evidence))
     return Judgement(tuple(findings), none, tuple(cleared), tuple(not_applicable), tuple(could_not_tell))
+
+
+def _finding(item: _Weighed, share: float, run: Run, evidence: Evidence) -> Finding:
+    rule = item.rule
+    ordered = tuple(sorted(item.says, key=lambda s: -abs(s.weight)))
+    form = rule.form(run, evidence) if rule.form else None
+    if form is None:
+        return Finding(rule.id, rule.tier, rule.title, share, None, ordered, rule.remedies, item.faulted)
+    return Finding(rule.id, rule.tier, form.title, share, None, ordered, form.remedies or rule.remedies, item.faulted, form.doing)
 
 
 def _faulted(rule: Rule, run: Run, evidence: Evidence) -> Run | None:
@@ -114,8 +123,8 @@ def _faulted(rule: Rule, run: Run, evidence: Evidence) -> Run | None:
         return None
 
 
-def _probabilities(weighed: list[_Weighed]) -> tuple[list[float], float]:
-    scores = [NONE_OF_THESE, *(w.score for w in weighed)]
+def _probabilities(weighed: list[_Weighed], of_none: float) -> tuple[list[float], float]:
+    scores = [of_none, *(w.score for w in weighed)]
     top = max(scores)
     parts = [math.exp(s - top) for s in scores]
     total = sum(parts)

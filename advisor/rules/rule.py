@@ -6,11 +6,12 @@ reads these declarations; the tests are generated from ``fires`` and ``quiet``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from advisor.evidence import Evidence
+from advisor.report import Doing
 from advisor.run import Run
 
 Tier = Literal["triage", "copies", "fallback", "shard", "batch", "hardware", "spare"]
@@ -48,6 +49,15 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """The form that a cause takes here, where the evidence settles it: its own title, remedies in their own order, and what they come to."""
+
+    title: str
+    remedies: tuple[str, ...] = ()
+    doing: Mapping[str, Doing] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Rule:
     """A cause that can be looked for.
 
@@ -60,6 +70,7 @@ class Rule:
         applies: whether the cause is possible for this run at all (a reference copy needs a preference objective); ``None`` is: yes.
             Returns the reason why not.
         fault: how it would really be running if this were the cause. ``None`` as a result: no estimate can be made.
+        form: the form that the cause takes here; ``None`` is: its general one.
         explains: phases in which this cause makes a run fail; empty: any.
         remedies: technique ids, best first.
     """
@@ -76,4 +87,5 @@ class Rule:
     needs: tuple[str, ...] = ()
     applies: Callable[[Run, Evidence], str | None] | None = None
     fault: Callable[[Run, Evidence], Run | None] | None = None
+    form: Callable[[Run, Evidence], Form | None] | None = None
     explains: tuple[str, ...] = ()

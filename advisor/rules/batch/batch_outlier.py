@@ -22,6 +22,8 @@ def _later(run: Run, evidence: Evidence) -> str | None:
     """Steps went through before it failed, and nothing grew."""
     if evidence.failure is None:
         return None
+    if "seen-later" in evidence.marks and in_phase(evidence, "forward", "loss", "backward", None):
+        return None if run.job.batch.packed is True else "many steps went through before the one that failed, as you say"
     step = growth.last_step(evidence)
     if step is None or step < LATER or growth.growing(evidence) or not in_phase(evidence, "forward", "loss", "backward", None):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import waking
+from advisor.rules import engine_share, waking
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import TRAINING, in_phase
@@ -51,9 +51,10 @@ RULE = Rule(
             "rollout-budget-blocks",
             3.5,
             "nothing is left for the KV cache within the engine's share",
-            "vLLM v1/core/kv_cache_utils.py: 'No available memory for the cache blocks', 'larger than the available KV cache memory'",
+            "vLLM v1/core/kv_cache_utils.py: 'No available memory for the cache blocks', 'larger than the available KV cache'; SGLang init_memory_pool",
             pattern=(
-                r"No available memory for the cache blocks|larger than the (available KV cache memory|"
+                r"No available memory for the cache blocks|Not enough memory\. Please try (to )?increas\w+ --mem-fraction-static|"
+                r"larger than the (available KV cache memory|"
                 r"maximum number of tokens that can be stored in KV cache)"
             ),
         ),
@@ -108,6 +109,7 @@ RULE = Rule(
         ),
         Mark("rollout-budget-returns", 2.5, "the trainer comes back", "the frames of a move to the device outside the engine", when=_returns),
     ),
+    form=engine_share.form,
     remedies=("rollout-fraction", "rollout-sleep", "separate-rollout"),
     fires=(
         Example(

@@ -24,7 +24,9 @@ def _larger(run: Run, evidence: Evidence) -> str | None:
 
 
 def _loading(_run: Run, evidence: Evidence) -> str | None:
-    return "the failure comes while the weights are loaded" if in_phase(evidence, "load") else None
+    failure = evidence.failure
+    on_card = failure is not None and failure.kind in ("gpu-memory", "gpu-driver")
+    return "the failure comes while the weights are loaded" if on_card and in_phase(evidence, "load") else None
 
 
 def _mapped(run: Run, _evidence: Evidence) -> str | None:

@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
+from advisor.rules import host
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
+from advisor.rules.situation import gpus, in_phase, weight_bytes
 from advisor.run import Run
+from advisor.units import GIB, show
+
+USED_UP = 90.0  # per cent of the host's memory that DeepSpeed prints as used
+LARGE = 256 * GIB  # of weights that all ranks of a node read together: more than many hosts have
 
 
 def _kind(_run: Run, evidence: Evidence) -> str | None:
-    failure = evidence.failure
-    return "the first failure is of host memory, not of the GPU" if failure is not None and failure.kind == "host-memory" else None
+    return "the first failure is of host memory, not of the GPU" if host.shortage(evidence) in ("shm", "said") else None
+
+
+def _killed(_run: Run, evidence: Evidence) -> str | None:
+    return "a process was ended by signal 9, and nothing says by whom" if host.shortage(evidence) == "killed" else None
+
+
+def _while_loading(_run: Run, evidence: Evidence) -> str | None:
+    loading = host.shortage(evidence) == "killed" and in_phase(evidence, "load", "resume", "save")
+    return "it was ended while a checkpoint passed through the host's memory" if loading else None
+
+
+def _copies(run: Run, evidence: Evidence) -> str | None:
+    """Each rank of a node reads the whole checkpoint unless it is told not to."""
+    whole, ranks = weight_bytes(run, None, evidence), min(gpus(run), run.job.hardware.gpus_per_node or 8)
+    if whole is None or host.shortage(evidence) is None or not in_phase(evidence, "load", None) or whole * ranks < LARGE:
+        return None
+    return f"{ranks} ranks that each read the weights hold {show(whole * ranks)} of the host's memory"
+
+
+_PERCENT = re.compile(r"CPU Virtual Memory:\s+used = [\d.]{1,12} GB, percent = ([\d.]{1,6})%")
+
+
+def _used_up(_run: Run, evidence: Evidence) -> str | None:
+    for line in reversed(evidence.lines):
+        if (found := _PERCENT.search(line.text)) is not None:
+            return f"{found.group(1)} % of the host's memory were in use" if float(found.group(1)) >= USED_UP else None
+    return None
 
 
 def _gpu_first(_run: Run, evidence: Evidence) -> str | None:
@@ -30,17 +64,29 @@ RULE = Rule(
         Mark("host-memory-gpu-first", -3.0, "GPU counters", "CUDACachingAllocator prints them for device memory only", when=_gpu_first),
         Mark(
             "host-memory-killed",
-            3.5,
-            "a process was ended by signal 9, which is how the kernel's out-of-memory killer ends it",
-            "torch elastic and DeepSpeed's launcher print the child's exit code; -9 is SIGKILL, 137 is 128 + 9",
-            pattern=r"exit ?code\s*[:=]?\s*\(?-9\b|return code = -9\b|exit code:? 137\b|SIGKILL|\bOOMKilled\b",
+            2.2,
+            "ended by signal 9",
+            "torch elastic and DeepSpeed's launcher print the child's exit code: -9 is SIGKILL, 137 is 128 + 9. The kernel's out-of-memory killer sends it, "
+            "and so do launchers (to the siblings of a failed rank), schedulers and people",
+            when=_killed,
+        ),
+        Mark("host-memory-while-loading", 1.0, "while loading", "from_pretrained and torch.load read through the host's memory", when=_while_loading),
+        Mark("host-memory-copies", 0.7, "a copy for each rank", "each process of torchrun runs from_pretrained by itself", when=_copies),
+        Mark("host-memory-used-up", 2.5, "host nearly full", "deepspeed runtime/utils.py see_memory_usage: psutil.virtual_memory().percent", when=_used_up),
+        Mark(
+            "host-memory-other-reason",
+            -4.0,
+            "the scheduler or a person ended it for another reason",
+            "slurmstepd '*** JOB n CANCELLED AT ... DUE TO TIME LIMIT ***'; kubelet's eviction and deadline reasons",
+            pattern=host.OTHER_REASONS,
+            when=lambda _, e: "" if host.shortage(e) in ("killed", None) else None,
         ),
         Mark(
             "host-memory-cgroup",
             4.5,
             "the kernel or the batch system reports an out-of-memory kill",
-            "Linux mm/oom_kill.c 'Out of memory: Killed process', 'oom-kill:constraint='; slurmstepd 'Detected n oom-kill event(s)'",
-            pattern=r"oom[-_]kill|Out of memory: Kill(ed)? process|Memory cgroup out of memory",
+            "Linux mm/oom_kill.c 'Out of memory: Killed process', 'oom-kill:constraint='; slurmstepd 'Detected n oom-kill event(s)'; kubelet: OOMKilled",
+            pattern=r"oom[-_]kill|Out of memory: Kill(ed)? process|Memory cgroup out of memory|\bOOMKilled\b",
         ),
         Mark(
             "host-memory-ray",
@@ -84,9 +130,12 @@ RULE = Rule(
             1.0,
             "the optimizer or parameters are kept in host memory",
             "DeepSpeed and FSDP offload hold them in pinned RAM",
-            when=lambda run, e: "" if _kind(run, e) and (run.job.offload.optimizer == "cpu" or run.job.offload.parameters == "cpu") else None,
+            when=lambda run, e: (
+                "" if host.shortage(e) in ("said", "killed") and (run.job.offload.optimizer == "cpu" or run.job.offload.parameters == "cpu") else None
+            ),
         ),
     ),
+    form=host.form,
     remedies=("reduce-host-memory", "load-sharded", "load-in-16-bit", "eight-bit-optimizer"),
     fires=(
         Example(

@@ -1,0 +1,74 @@
+"""Which part of the host ran out, as far as the failure says: /dev/shm, pinned memory, a limit, or only that a process was ended by signal 9.
+
+Signal 9 has no reason in it: the kernel's out-of-memory killer sends it, and so do launchers that end the siblings of a failed rank,
+schedulers at a time limit, container runtimes after a stop, and people.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from advisor.evidence import Evidence
+from advisor.report import Doing
+from advisor.rules.rule import Form
+from advisor.run import Run
+
+Shortage = Literal["shm", "killed", "said"]
+_ONLY_A_SIGNAL = frozenset({"exit code", "torchrun", "signal", "killed"})
+_SHM = re.compile(r"dev/shm|shared memory|torch_shm|bus error|sigbus|exit ?code:?\s*\(?-7\b|return code = -7\b|mmap \d+ bytes from file </torch", re.IGNORECASE)
+_SAID = re.compile(
+    r"oom[-_]kill|Out of memory: Kill|Memory cgroup out of memory|OOMKilled|node running low on memory|exceeds the memory usage threshold|"
+    r"DefaultCPUAllocator|Cannot allocate memory|std::bad_alloc|Out Of Memory\b.*task|OUT_OF_MEMORY",
+    re.IGNORECASE,
+)
+OTHER_REASONS = r"DUE TO (TIME LIMIT|PREEMPTION|NODE FAILURE)|CANCELLED AT .{0,60}DUE TO|KeyboardInterrupt|PREEMPTED|spot instance|DeadlineExceeded|Evicted"
+
+
+def shortage(evidence: Evidence) -> Shortage | None:
+    """The kind of shortage of a host failure; ``None`` where the first failure is none of the host's."""
+    failure = evidence.failure
+    if failure is None or failure.kind != "host-memory":
+        return None
+    details = dict(failure.details)
+    if details.get("what") == "shared memory" or details.get("signal") == 7 or _SHM.search(failure.text):
+        return "shm"
+    if details.get("what") not in _ONLY_A_SIGNAL:
+        return "said"
+    told = any(f.kind == "host-memory" and dict(f.details).get("what") not in _ONLY_A_SIGNAL for f in evidence.failures)
+    return "said" if told or any(_SAID.search(line.text) for line in evidence.lines) else "killed"
+
+
+_ASK_KERNEL = (
+    "dmesg -T | grep -i -E 'killed process|oom-kill'",
+    "cat /sys/fs/cgroup/memory.events   # oom_kill above 0: the container's limit",
+)
+
+
+def form(_run: Run, evidence: Evidence) -> Form | None:
+    """What the shortage comes to for a person; ``None``: host memory in general."""
+    kind = shortage(evidence)
+    if kind == "shm":
+        why = (
+            "Workers hand batches over through files in /dev/shm. Docker gives a container 64 MiB of it unless told otherwise; "
+            "the host's RAM may be almost free. With no workers nothing passes through it."
+        )
+        lines = {
+            "docker": ("docker run --shm-size=16g ...", "docker run --ipc=host ...   # or the host's own /dev/shm"),
+            "kubernetes": ("emptyDir: {medium: Memory, sizeLimit: 16Gi}   # mounted at /dev/shm",),
+            "torch": ("DataLoader(..., num_workers=0)   # or fewer workers and a smaller prefetch_factor",),
+        }
+        title = "Give the container more shared memory, or use fewer workers"
+        return Form(
+            "The shared memory (/dev/shm) ran out, neither the card nor the host's RAM",
+            ("reduce-host-memory",),
+            {"reduce-host-memory": Doing(title, why, lines)},
+        )
+    if kind == "killed":
+        why = (
+            "Signal 9 has no reason in it. Ask the kernel first: if it says that it killed the process, load on one rank or from the meta device, "
+            "offload less and use fewer workers; if not, look at the launcher, the scheduler's time limit and the other ranks."
+        )
+        doing = {"reduce-host-memory": Doing("Ask the kernel whether it ended the process, then use less host memory", why, {"shell": _ASK_KERNEL})}
+        return Form("A process was ended by signal 9, as the kernel does where the host's memory runs out", ("reduce-host-memory", "load-sharded"), doing)
+    return None
