@@ -1,34 +1,44 @@
-"""Shell commands: launchers, programs, their flags and overrides, and environment variables. Words are taken apart, nothing is run."""
+"""Shell scripts and commands: launchers, programs, their flags and overrides, and environment variables. Words are taken apart, nothing is run."""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from advisor.frameworks.key import Key
+from advisor.reading.configs import shell_documents
 from advisor.reading.configs.parsed import Parsed
-from advisor.reading.configs.shell_words import arithmetic, commands, literal, split
+from advisor.reading.configs.shell_expand import Scope
+from advisor.reading.configs.shell_flow import Flow
+from advisor.reading.configs.shell_lexer import Command, array_words, commands
+from advisor.reading.configs.shell_words import literal
 
-_ASSIGNMENT = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)=(.*)$", re.DOTALL)
+_ASSIGNMENT = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)$", re.DOTALL)
 _OVERRIDE = re.compile(r"^[+~]{0,2}([A-Za-z_][\w./\-@]*)=(.*)$", re.DOTALL)
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}?")
 _LAUNCHERS = {"torchrun": "torchrun", "deepspeed": "deepspeed", "srun": "srun", "mpirun": "srun"}
-_LAUNCH_MODULES = {"torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun", "deepspeed.launcher.runner": "deepspeed"}
+_LAUNCH_MODULES = {
+    "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun", "torch.distributed.launcher.run": "torchrun",
+    "deepspeed.launcher.runner": "deepspeed", "accelerate.commands.launch": "accelerate launch",
+}  # fmt: skip
 _RUNNERS = frozenset(
-    {"python", "python3", "uv", "run", "poetry", "nohup", "sudo", "env", "time", "exec", "bash", "sh", "conda", "stdbuf", "numactl", "ipython"}
+    {"python", "python3", "uv", "run", "poetry", "nohup", "sudo", "env", "time", "exec", "bash", "sh", "conda", "stdbuf", "numactl", "ipython", "eval"}
 )
-_ARRAY = re.compile(r"^\s*(?:declare -a |local )?([A-Za-z_]\w*)(\+?)=\((.*)\)\s*$", re.DOTALL)
-_REFERENCE = re.compile(r"^\$\{?([A-Za-z_]\w*)(?:\[[@*]\])?\}?$")
-_SUM = re.compile(r"\$\(\((.{1,200}?)\)\)(?!\))")
-_WORDS = 20_000
+_DECLARES = frozenset({"export", "declare", "local", "readonly", "typeset"})
+_WORDS = 12_000
+_ITEMS = 4_000  # words of one array
 _LAUNCHER_SCOPES = frozenset({"torchrun", "deepspeed", "accelerate launch", "srun"})
 _TAKES_FILE = frozenset({"config_file", "config-file", "hostfile"})
 _NO_PROGRAM = frozenset(
-    {"echo", "cd", "mkdir", "ls", "cat", "pip", "git", "if", "fi", "then", "else", "elif", "for", "done", "do", "while", "ulimit", "module", "source", "sleep"}
-    | {"pkill", "grep", "rm", "cp", "set", "test", "[", "[[", "local", "function", "case", "esac", "wait", "exit", "return", "read", "printf", "."}
+    {"echo", "cd", "mkdir", "ls", "cat", "pip", "pip3", "git", "ulimit", "module", "source", "sleep", "pkill", "grep", "rm", "cp", "mv", "ln", "set", "test"}
+    | {"[", "[[", "wait", "exit", "return", "read", "printf", ".", ":", "tee", "sed", "awk", "apt", "apt-get", "conda", "wget", "curl", "huggingface-cli", "hf"}
+    | {"tar", "unzip", "nvidia-smi", "find", "tail", "head", "kill", "which", "command", "trap", "hash", "scontrol", "pushd", "popd", "chmod", "touch", "unset"}
+    | {"shift", "break", "continue", "shopt", "ps", "xargs", "date", "hostname", "dirname", "basename", "seq", "sort", "wc", "rsync", "ssh", "scp", "getopts"}
 )
 _SCRIPT = re.compile(r"\.(py|sh|ya?ml|toml)$")
+_NESTED = re.compile(r"\s(?:.*\s)?--?\w|\b(?:torchrun|python3?|deepspeed|accelerate|swift|megatron)\s", re.DOTALL)
 STARTERS = re.compile(
     r"^\s*(?:[$>#]\s+)?(?:export\s+)?(?:[A-Z_][A-Z0-9_]*=\S*\s+)*(torchrun|accelerate\s+launch|deepspeed|python3?|tune\s+run|litgpt|swift|megatron|trl|axolotl|"
     r"llamafactory-cli|srun|ray\s+job|composer|xtuner|fairseq-train|NPROC_PER_NODE=|uv\s+run|bash|colossalai|export\s+\w+=)\b",
@@ -37,11 +47,10 @@ STARTERS = re.compile(
 
 
 def parse(text: str) -> Parsed:
-    """The keys of every command of a script. Variables and arrays stand for the words that were assigned to them in the same script."""
+    """The keys of every command that a script runs. Variables and arrays stand for the words that were assigned to them in the same script."""
     parsed = Parsed("shell")
     reader = _Script(parsed, text)
-    for number, command in commands(text):
-        reader.command(command, number)
+    reader.script(re.sub(r"^[ \t]*[$>][ \t]+", "", text, flags=re.MULTILINE))
     reader.unused()
     parsed.comments = [(i, m.group(1)) for i, line in enumerate(text.splitlines(), 1) if (m := re.search(r"(?:^|\s)#(?!!)\s*(\S.*)$", line))]
     return parsed
@@ -52,50 +61,108 @@ class _Script:
 
     def __init__(self, parsed: Parsed, text: str) -> None:
         self.parsed = parsed
-        self.lines = text.splitlines()
-        self.variables: dict[str, str] = {}
-        self.arrays: dict[str, list[str]] = {}
-        self.spread: set[str] = set()
+        self.text = text
+        self.lines = text.split("\n")
+        self.offsets = [0, *accumulate(len(line) + 1 for line in self.lines)]
+        self.scope = Scope()
+        self.flow = Flow(self.scope, self.command)
+        self.depth = 0
+
+    def script(self, text: str) -> None:
+        """All commands of a text."""
+        self.flow.whole(commands(text))
 
     def unused(self) -> None:
         """Arrays that no command here uses: a file of arguments that another script reads."""
-        for name, words in self.arrays.items():
+        for name, words in self.scope.arrays.items():
             at = 0
-            while name not in self.spread and at < len(words):
+            while name not in self.scope.spread and at < len(words):
                 at = self.flag(words, at, 1, "program") if words[at].startswith("-") else at + 1
 
     def where(self, word: str, start: int) -> tuple[int, str]:
         """The line of a word: from the command's start on, else anywhere (an array stands before its use)."""
-        order = (*range(start - 1, len(self.lines)), *range(start - 1))
-        at = next((i for i in order if word in self.lines[i]), start - 1)
-        return at + 1, self.lines[at].strip()[:500] if at < len(self.lines) else ""
+        offset = self.offsets[min(max(start - 1, 0), len(self.offsets) - 1)]
+        at = self.text.find(word, offset)
+        if at < 0:
+            at = self.text.find(word)
+        number = bisect_right(self.offsets, at) if at >= 0 else start
+        return number, self.lines[number - 1].strip()[:500] if 0 < number <= len(self.lines) else ""
 
-    def command(self, command: str, start: int) -> None:
+    def command(self, command: Command, sure: bool) -> None:
         """Take one command apart."""
-        if (array := _ARRAY.match(command)) is not None:
-            words = [self.expanded(w) for w in split(array.group(3))]
-            self.arrays[array.group(1)] = (self.arrays.get(array.group(1), []) if array.group(2) else []) + words[:_WORDS]
+        raw = command.words
+        if raw[0] == ":":  # : "${NAME:=default}"
+            self._defaults(raw[1:])
             return
-        words = self.words(self.computed(command))
+        if raw[0] == "read":
+            self._read(command)
+            return
+        if raw[0] in _DECLARES:
+            raw = [w for w in raw[1:] if not w.startswith("-")]
+        while raw and (match := _ASSIGNMENT.match(raw[0])) is not None:
+            self.assign(match.group(1), bool(match.group(2)), match.group(3), command.line, sure)
+            raw = raw[1:]
+        if command.heredoc is not None:
+            shell_documents.read(command.heredoc, command.line, raw, self.parsed)
+        words = [field for word in raw for field in self.scope.fields(word)][:_WORDS]
+        while words and (match := _ASSIGNMENT.match(words[0])) is not None and not match.group(2):  # env NAME=value command
+            self.assign(match.group(1), False, match.group(3), command.line, sure, expanded=True)
+            words = words[1:]
+        if words and words[0] not in _NO_PROGRAM and command.words[0] not in _DECLARES:
+            self.program(words, command.line)
+
+    def assign(self, name: str, appends: bool, raw: str, line: int, sure: bool, *, expanded: bool = False) -> None:
+        """``NAME=value``, ``NAME+=value``, ``NAME=(words)``. Where it is not sure that this runs, a value that is there stays."""
+        scope = self.scope
+        if raw.startswith("(") and raw.endswith(")") and not expanded:
+            words = [field for word in array_words(raw[1:-1]) for field in scope.fields(word)][:_ITEMS]
+            old = scope.arrays.get(name, [])
+            if appends:
+                scope.arrays[name] = [*old, *words][:_ITEMS] if sure or words[:1] != old[-len(words) :][:1] else old
+            elif sure or name not in scope.arrays:
+                scope.arrays[name] = words
+            return
+        value = raw if expanded else scope.text(raw)
+        if appends:
+            value = scope.variables.get(name, "") + value
+        elif not sure and name in scope.variables:
+            return
+        scope.variables[name] = value[:10_000]
+        self.parsed.add(Key(name, literal(value), *self.where(name + "=", line), scope="env"))
+
+    def _defaults(self, words: list[str]) -> None:
+        for word in words:
+            if (match := re.match(r"^\"?\$\{(\w+):?=(.*)\}\"?$", word, re.DOTALL)) is not None and match.group(1) not in self.scope.variables:
+                self.scope.variables[match.group(1)] = self.scope.text(match.group(2))
+
+    def _read(self, command: Command) -> None:
+        """``read -r -d '' NAME <<EOF``: the document is the variable's value."""
+        if command.heredoc is not None and re.match(r"^[A-Za-z_]\w*$", command.words[-1]):
+            self.scope.variables[command.words[-1]] = self.scope.text('"' + command.heredoc.replace('"', '\\"') + '"').replace("\\\n", " ").strip()
+
+    def program(self, words: list[str], start: int) -> None:
+        """A program, its launcher, and what is given to it."""
         scope, at = "", 0
         program: list[str] = []
         while at < len(words):
             word = words[at]
-            match = _ASSIGNMENT.match(word)
-            if match and not program:
-                self.variables[match.group(1)] = match.group(2)[:10_000]
-                self.parsed.add(Key(match.group(1), literal(match.group(2)), *self.where(match.group(1) + "=", start), scope="env"))
-            elif word in ("export", "set", "--"):
-                pass
-            elif word.startswith("-") and word != "-m" and (scope or program):
+            if word == "--" and program:  # what follows is a command of its own: ray job submit -- python train.py
+                self._named(program, start)
+                self.program(words[at + 1 :], start)
+                return
+            if word.startswith("-") and word != "-m" and (scope or program):
+                if re.search(r"\s", word.partition("=")[0]) or (word in ("-c", "-lc") and at + 1 < len(words)):
+                    self._nested(words[at + 1] if word.startswith(("-c", "-lc")) else word, start)
+                    at += 2
+                    continue
                 at = self.flag(words, at, start, scope or _scope_of(program))
                 continue
-            elif word == "-m" and at + 1 < len(words):
+            if word == "-m" and at + 1 < len(words):
                 scope = _LAUNCH_MODULES.get(words[at + 1], "")
                 program.append(f"-m {words[at + 1]}")
                 at += 2
                 continue
-            elif not program and word in _LAUNCHERS:
+            if word in _LAUNCHERS and set(program) <= _RUNNERS:
                 scope = _LAUNCHERS[word]
                 program.append(word)
             elif word == "run" and program == ["tune"]:
@@ -106,46 +173,28 @@ class _Script:
                 program.append(word)
             elif (override := _OVERRIDE.match(word)) and program:
                 self.parsed.add(Key(override.group(1), literal(override.group(2)), *self.where(word[:40], start), scope=_scope_of(program)))
+            elif re.search(r"\s", word) and _NESTED.search(word):
+                self._nested(word, start)
             else:
                 program.append(word)
                 if _SCRIPT.search(word) or scope:
                     scope = ""
             at += 1
-        if program and program[0] not in _NO_PROGRAM:
-            self.parsed.programs.append((" ".join(program)[:500], *self.where(program[0], start)))
+        self._named(program, start)
 
-    def words(self, command: str) -> list[str]:
-        """The words, with arrays and variables that hold several words spread out."""
-        found: list[str] = []
-        for word in split(command):
-            reference = _REFERENCE.match(word)
-            if reference and reference.group(1) in self.arrays:
-                found += self.arrays[reference.group(1)]
-                self.spread.add(reference.group(1))
-            elif reference and "[" in word:
-                continue  # an array of another file
-            elif reference and "--" in (value := self.variables.get(reference.group(1), "")):
-                found += [self.expanded(w) for w in split(value)]
-            else:
-                found.append(self.expanded(word))
-            if len(found) > _WORDS:
-                break
-        return found[:_WORDS]
+    def _named(self, program: list[str], start: int) -> None:
+        words = [word for word in program if word not in ("sudo", "nohup", "time", "exec", "eval", "env")]
+        if words and words[0] not in _NO_PROGRAM:
+            self.parsed.programs.append((" ".join(words)[:500], *self.where(words[0], start)))
 
-    def expanded(self, word: str) -> str:
-        """A word with the variables that are known put in."""
-        if "$" not in word:
-            return word
-        for _ in range(3):
-            new = _VARIABLE.sub(lambda m: self.variables.get(m.group(1)) or (m.group(2) or m.group(0)), word)[:10_000]
-            if new == word:
-                break
-            word = new
-        return self.computed(word)
-
-    def computed(self, command: str) -> str:
-        """``$((a + b))`` worked out where all of it is known whole numbers; nothing else is ever evaluated."""
-        return _SUM.sub(lambda m: arithmetic(m.group(1), self.variables) or m.group(0), command) if "$((" in command else command
+    def _nested(self, text: str, start: int) -> None:
+        """A command within one word: ``bash -c "torchrun ..."``."""
+        if self.depth < 3:
+            self.depth += 1
+            for inner in commands(text):
+                inner.line += start - 1
+                self.command(inner, True)
+            self.depth -= 1
 
     def flag(self, words: Sequence[str], at: int, start: int, scope: str) -> int:
         """One flag and its values. Returns the position behind them."""
@@ -168,6 +217,8 @@ class _Script:
                 break
         if not values and re.match(r"^no[-_]", key):
             self.parsed.add(Key(re.sub(r"^no[-_]", "", key), False, line, text, scope))
+        if values and key.replace("-", "_") in ("runtime_env_json", "runtime_env") and values[0].startswith("{"):
+            shell_documents.environment(values[0], line, text, self.parsed)
         found: Any = True if not values else literal(values[0]) if len(values) == 1 else [literal(v) for v in values]
         self.parsed.add(Key(key, found, line, text, scope))
         return at

@@ -1,71 +1,18 @@
-"""A shell script as commands, words and values; only sums of whole numbers are worked out."""
+"""A word of a command line as the value it stands for; only sums of whole numbers are worked out."""
 
 from __future__ import annotations
 
 import ast
 import re
-import shlex
 from typing import Any
 
 from advisor.frameworks.key import Unread
-
-_OPENED = re.compile(r"^\s*(?:export |declare -a |local )?[A-Za-z_]\w*\+?=([(\"'])")
-
-
-def commands(text: str) -> list[tuple[int, str]]:
-    """Commands with the line they start on. Continuation lines, arrays and quoted texts over several lines are one command each."""
-    found: list[tuple[int, str]] = []
-    joined, start = "", 0
-    closing: str | None = None
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = raw.rstrip()
-        if closing is not None:
-            bare = re.sub(r"(?:^|\s)#(?:\s.*)?$", "", line)
-            joined += "\n" + bare
-            if closing in bare:
-                found.append((start, joined))
-                joined, closing = "", None
-            continue
-        if joined and not line.strip():
-            found.append((start, joined))
-            joined = ""
-            continue
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        line = re.sub(r"^\s*[$>]\s+", "", line) if not joined else line
-        start = start if joined else number
-        bare = re.sub(r"\s#\s.*$", "", line)
-        opened = _OPENED.match(bare) if not joined else None
-        if opened and not bare.endswith("\\"):
-            closing = ")" if opened.group(1) == "(" else opened.group(1)
-            if bare.count(closing) >= (1 if closing == ")" else 2):
-                found.append((start, bare))
-                closing = None
-            else:
-                joined = bare
-            continue
-        if bare.endswith("\\"):
-            joined += bare[:-1] + "\n"
-            continue
-        found.append((start, joined + bare))
-        joined = ""
-    if joined:
-        found.append((start, joined))
-    return [(n, part) for n, c in found for part in re.split(r"&&|\|\||;(?=\s|$)|\|(?=\s)", c) if part.strip()]
-
-
-def split(command: str) -> list[str]:
-    """The words of a command, as a shell takes them apart."""
-    try:
-        return shlex.split(command)
-    except ValueError:  # an open quote: words as they stand
-        return command.replace("'", "").replace('"', "").split()
 
 
 def arithmetic(text: str, variables: dict[str, str]) -> str | None:
     """A sum of known whole numbers, worked out; ``None`` where anything else is in it."""
     known = re.sub(r"\$?\{?([A-Za-z_]\w*)\}?", lambda m: variables.get(m.group(1), m.group(0)), text)
-    if not re.fullmatch(r"[\d\s+\-*/()]{1,200}", known) or "**" in known:
+    if not re.fullmatch(r"[\d\s+\-*/%()]{1,200}", known) or "**" in known:
         return None
     try:
         value = _evaluated(ast.parse(known.strip().replace("/", "//"), mode="eval").body)
@@ -90,6 +37,8 @@ def _evaluated(node: ast.expr) -> int:
                 return left * right
             if isinstance(node.op, ast.FloorDiv):
                 return left // right
+            if isinstance(node.op, ast.Mod):
+                return left % right
     raise ValueError("not a sum of whole numbers")
 
 
