@@ -14,7 +14,13 @@ from advisor.ledger import Ledger
 from advisor.run import Run, resolve
 from advisor.units import GIB, gib
 
-Predict = Callable[[Run], Ledger]
+Predict = Callable[[Run, str], Ledger]  # of a run, and the metric that its figure is of
+
+
+def by_estimate(run: Run, metric: str) -> Ledger:
+    """The estimate, of whatever is measured."""
+    del metric
+    return estimate(run)
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Case:
         }  # fmt: skip
 
 
-def judge(measurements: Iterable[Measurement], predict: Predict = estimate) -> tuple[list[Case], list[dict[str, str]]]:
+def judge(measurements: Iterable[Measurement], predict: Predict = by_estimate) -> tuple[list[Case], list[dict[str, str]]]:
     """Score each measurement; what can not be estimated is skipped with its reason, never guessed."""
     cases: list[Case] = []
     skipped: list[dict[str, str]] = []
@@ -65,12 +71,12 @@ def judge(measurements: Iterable[Measurement], predict: Predict = estimate) -> t
             continue
         try:
             run = resolve(m.job)
-            ledger = predict(run)
+            ledger = predict(run, m.metric)
             total = ledger.totals()[TOTAL_OF[m.metric]]
         except CannotEstimate as error:
             skipped.append({"id": m.id, "why": str(error)})
             continue
-        stands_in = predict is not estimate and ledger.kind == "estimated"
+        stands_in = predict is not by_estimate and ledger.kind == "estimated"
         note = ledger.notes[-1] if stands_in and ledger.notes else None
         cases.append(Case(m, run, total.expected, total.low, total.high, run.usable[0] if run.usable else None, ledger.kind, note))
     return cases, skipped
@@ -91,13 +97,14 @@ def summarise(cases: Sequence[Case]) -> dict[str, Any]:
     }
 
 
-def score(paths: Iterable[Path | str], *, only: str | None = None, predict: Predict = estimate) -> dict[str, Any]:
+def score(paths: Iterable[Path | str], *, only: str | None = None, predict: Predict = by_estimate) -> dict[str, Any]:
     """``advisor accuracy FILES``: the contract's JSON."""
     chosen = (m for m in load(paths) if only is None or fnmatch(m.id, only))
     cases, skipped = judge(chosen, predict)
-    groups: dict[str, dict[str, list[Case]]] = {"by_source": {}, "by_metric": {}, "by_framework": {}}
+    groups: dict[str, dict[str, list[Case]]] = {"by_source": {}, "by_metric": {}, "by_framework": {}, "by_kind": {}}
     for case in cases:
         groups["by_source"].setdefault(case.measurement.source, []).append(case)
+        groups["by_kind"].setdefault(case.kind, []).append(case)
         groups["by_metric"].setdefault(case.measurement.metric, []).append(case)
         groups["by_framework"].setdefault(case.run.job.framework.name or "unstated", []).append(case)
     return {

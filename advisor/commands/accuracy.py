@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +31,8 @@ def run(args: argparse.Namespace) -> int:
 
     files = _files(args.files or [str(knowledge.path("measurements"))])
     try:
-        chosen = {} if args.by == "estimate" else {"predict": _probe(args)}
-        result: dict[str, Any] = {"by": args.by, **accuracy.score(files, only=_pattern(args.only), **chosen)}
+        with _predictor(args) as chosen:
+            result: dict[str, Any] = {"by": args.by, **accuracy.score(files, only=_pattern(args.only), **chosen)}
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from None
     if args.json:
@@ -41,6 +44,10 @@ def run(args: argparse.Namespace) -> int:
     skipped = result["skipped"]
     cases = sorted((c for c in result["cases"] if c.get("ape") is not None), key=lambda c: -c["ape"])
     paper.say(f"{result['n']} of {result['n'] + len(skipped)} measured runs estimated, {len(skipped)} skipped with a reason.", "bold")
+    if args.by == "probe" and (seen := result["by_kind"].get("probed")):
+        paper.say(
+            f"{seen['n']} probed: median error {seen['median_ape']:.3f} %, nine in ten within {_percent(seen['p90_ape'])}; for the rest the estimate stands in."
+        )
     if cases:
         paper.say(
             f"Median error {_percent(result['median_ape'])}, nine in ten within {_percent(result['p90_ape'])}, bias {_percent(result['bias'], signed=True)}, "
@@ -62,11 +69,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _probe(args: argparse.Namespace) -> Any:
-    """The probe as the predictor; each case's progress goes to standard error."""
+@contextlib.contextmanager
+def _predictor(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The probe as the predictor where it is asked for: one process for all jobs; each case's progress goes to standard error."""
+    if args.by == "estimate":
+        yield {}
+        return
     from advisor.simulation.scoring import predictor
+    from advisor.simulation.sessions import Session
 
-    return predictor(install_versions=args.install_versions, timeout=args.timeout, say=lambda text: print(f"probe: {text}", file=sys.stderr, flush=True))
+    with Session() as session:
+        say = functools.partial(print, "probe:", file=sys.stderr, flush=True)
+        yield {"predict": predictor(session, install_versions=args.install_versions, timeout=args.timeout, say=say)}
 
 
 def _pattern(only: str | None) -> str | None:

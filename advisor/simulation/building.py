@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,8 +12,9 @@ import torch
 from advisor.job import Job
 from advisor.run import Run
 from advisor.simulation import quantising, scope
+from advisor.simulation.frameworks import TRAINERS
 from advisor.simulation.quantising import DTYPES
-from advisor.simulation.request import CannotProbe
+from advisor.simulation.request import SAID, CannotProbe
 from advisor.simulation.standins import packages
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash-2": "flash_attention_2", "flash-3": "flash_attention_2"}
@@ -34,8 +37,9 @@ def build(run: Run, device: str = "meta") -> torch.nn.Module:
         raise CannotProbe("the model's shape is not known or has more layers than any real model")
     model = _from_config(_config(job), job, device)
     quantising.quantise(model, job, DTYPES[job.precision.compute or "bf16"] if job.precision.compute in DTYPES else torch.bfloat16)
-    if job.method.base not in (None, "none") and job.method.kbit_preparation:
+    if job.method.base not in (None, "none") and job.method.kbit_preparation and not quantising.sharded(job):
         quantising.prepare_for_kbit(model)
+    _set_cache(model, run)
     model.train()
     if job.activations.checkpointing == "full":
         _checkpoint(model, job)
@@ -44,6 +48,26 @@ def build(run: Run, device: str = "meta") -> torch.nn.Module:
     trained = _trainable(model, job, device)
     quantising.trl_casts(trained, job)
     return trained
+
+
+def _set_cache(model: Any, run: Run) -> None:
+    """``config.use_cache`` as the job says it, else as this version's Trainer leaves it.
+
+    Trainer writes its argument ``use_cache`` (False) into the config since transformers 5.0; before, the model's default stayed, and a model's
+    own code switched it off under checkpointing, or did not (gpt_bigcode). Read in trainer.py of 4.45.2, 4.48.1 and 5.24.0.
+    """
+    said = run.facts.get("framework.use_cache")
+    if said is not None and said.kind in SAID:
+        model.config.use_cache = bool(said.value)
+    elif run.job.framework.name in TRAINERS and _trainer_decides():
+        model.config.use_cache = False
+
+
+def _trainer_decides() -> bool:
+    spec = importlib.util.find_spec("transformers")
+    if spec is None or spec.origin is None:
+        return False
+    return "    use_cache: bool" in (Path(spec.origin).parent / "training_args.py").read_text(encoding="utf-8")
 
 
 def _checkpoint(model: Any, job: Job) -> None:
@@ -117,6 +141,10 @@ def _trainable(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module
         modules_to_save=list(job.method.modules_to_save or ()) or None,
         task_type="CAUSAL_LM",
     )
-    wide = (job.method.adapter_dtype or "fp32") == "fp32"
     with torch.device(device):
-        return peft.get_peft_model(model, settings, autocast_adapter_dtype=wide)
+        adapted: torch.nn.Module = peft.get_peft_model(model, settings, autocast_adapter_dtype=False)
+    # peft leaves adapters on meta in torch's default dtype; on a device they take the base's dtype, widened to fp32 where the job says so
+    for parameter in adapted.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.to(DTYPES[job.method.adapter_dtype or "fp32"])
+    return adapted

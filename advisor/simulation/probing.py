@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from advisor.ledger import Holding, Ledger, Moment
+from advisor.ledger import Ledger
 from advisor.run import Run
-from advisor.simulation import outside, versions
-from advisor.simulation.request import CannotProbe
+from advisor.simulation import outside
+from advisor.simulation.launching import command, environment, overlay_of
+from advisor.simulation.request import CannotProbe, request
+from advisor.simulation.wire import from_dict
+
+if TYPE_CHECKING:
+    from advisor.simulation.sessions import Session
 
 TIMEOUT_SECONDS = 600
 WHOLE_PARAMETERS = 9_000_000_000  # models up to 8B run whole in seconds
-MEMORY_BYTES = 16 << 30  # address space: torch maps some gigabytes that it never touches
 
 
 @dataclass(frozen=True)
@@ -61,26 +63,18 @@ def probe(
         CannotProbe: torch is missing, the job can not be run, it took too long, or it was cancelled.
     """
     handle = handle or Handle()
-    request: dict[str, Any] = {
-        "job": run.effective.to_dict(),
-        **{name: str(path.resolve()) for name, path in (("timeline", timeline), ("snapshot", snapshot)) if path},
-    }
-    large = run.architecture is not None and run.architecture.parameters > WHOLE_PARAMETERS
-    if not (timeline or snapshot) and (large if extrapolate is None else extrapolate):
-        request["extrapolate"] = True
-    overlay, why = _overlay(run, say, install=install_versions)
-    command = [sys.executable, "-m", "advisor.simulation"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    if overlay is not None:
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(overlay), os.environ.get("PYTHONPATH"))))
-    handle.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)  # noqa: S603  our own module, nothing of the user's
+    few = not (timeline or snapshot) and (_large(run) if extrapolate is None else extrapolate)
+    asked = request(run, timeline=timeline, snapshot=snapshot, extrapolate=few)
+    overlay, why = overlay_of(run, say, install=install_versions)
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    handle.process = subprocess.Popen(command(), text=True, env=environment(overlay), **pipes)  # noqa: S603  our own module, nothing of the user's
     process = handle.process
     assert process.stdin and process.stdout and process.stderr
     listener = threading.Thread(target=_listen, args=(process.stderr, handle, say), daemon=True)
     listener.start()
     reader = _Reader(process.stdout)
     try:
-        process.stdin.write(json.dumps(request))
+        process.stdin.write(json.dumps(asked))
         process.stdin.close()
         process.wait(timeout=timeout)
         answer = reader.text()
@@ -97,15 +91,20 @@ def probe(
     return _read(run, answer, process.returncode, handle.said, why)
 
 
-def _overlay(run: Run, say: Callable[[str], None], *, install: bool) -> tuple[Path | None, str | None]:
-    """A folder with the run's own versions, or why there is none."""
-    packages = versions.wanted(run.job.framework.versions)
-    if not packages:
-        return None, None
-    if install:
-        return versions.install(packages, say)
-    found = versions.cached(packages)
-    return found, None if found else "the run's own versions are not installed; --install-versions lets pip fetch them beside your environment"
+def _large(run: Run) -> bool:
+    return run.architecture is not None and run.architecture.parameters > WHOLE_PARAMETERS
+
+
+def asked_of(session: Session, run: Run, *, timeout: float, say: Callable[[str], None], install_versions: bool = False, whole: bool = True) -> Probed:
+    """The same through a session: one process for many jobs, and answers that are kept.
+
+    ``whole``: with reserved memory; otherwise a few layers are extended where that is exact.
+
+    Raises:
+        CannotProbe: as :func:`probe`.
+    """
+    overlay, why = overlay_of(run, say, install=install_versions)
+    return understood(run, session.ask(request(run, extrapolate=not whole or _large(run)), overlay, timeout=timeout), why)
 
 
 class _Reader(threading.Thread):
@@ -139,24 +138,18 @@ def _read(run: Run, answer: str, returncode: int, said: list[str], why: str | No
     except ValueError:
         last = f" while {said[-1]}" if said else ""
         raise CannotProbe(f"the probe's process ended with exit code {returncode}{last}; nothing was probed") from None
+    return understood(run, data, why)
+
+
+def understood(run: Run, data: dict[str, Any], why: str | None) -> Probed:
+    """The child's answer with what it can not see: cache, context, how sure the figures are.
+
+    Raises:
+        CannotProbe: the answer is an error.
+    """
     if "error" in data:
         raise CannotProbe(data["error"])
     notes = tuple(data["notes"]) + ((why,) if why and data["notes"] else ())
     ledger = replace(from_dict(data["ledger"]), notes=notes)
     whole = outside.complete(run, ledger, data["reserved"], same_versions=not data["notes"])
     return Probed(whole, data["reserved"], data["events"], data["seconds"], notes)
-
-
-def to_dict(ledger: Ledger) -> dict[str, Any]:
-    """A ledger as plain data, moments included."""
-    return {
-        "kind": ledger.kind, "rank": ledger.rank, "software": dict(ledger.software), "notes": list(ledger.notes),
-        "moments": [[m.id, m.phase] for m in ledger.moments], "holdings": [{**h.to_json(), "moments": sorted(h.moments)} for h in ledger.holdings],
-    }  # fmt: skip
-
-
-def from_dict(data: dict[str, Any]) -> Ledger:
-    """The ledger of :func:`to_dict`."""
-    holdings = tuple(Holding(**{**h, "moments": frozenset(h["moments"])}) for h in data["holdings"])
-    moments = tuple(Moment(*m) for m in data["moments"])
-    return Ledger(data["kind"], holdings, moments, rank=data["rank"], software=data["software"], notes=tuple(data["notes"]))

@@ -27,6 +27,7 @@ def quantise(model: torch.nn.Module, job: Job, compute: torch.dtype) -> None:
         return
     if base not in LAYOUTS:
         raise CannotProbe(f"the probe has no stand-in for a {base} base yet: the estimate stands in")
+    storage = DTYPES[job.precision.weights or "bf16"] if sharded(job) else torch.uint8  # FSDP flattens floats only: bnb_4bit_quant_storage
     anymodel: Any = model
     head = anymodel.get_output_embeddings()
     for name, module in list(model.named_modules()):
@@ -38,7 +39,7 @@ def quantise(model: torch.nn.Module, job: Job, compute: torch.dtype) -> None:
             new = bitsandbytes.Linear8bitLt(module)
         else:
             double = job.method.double_quant is not False
-            new = bitsandbytes.Linear4bit(module, quant_type=base, double=double, compute_dtype=compute)
+            new = bitsandbytes.Linear4bit(module, quant_type=base, double=double, compute_dtype=compute, storage=storage)
         setattr(parent, name.rpartition(".")[2], new)
     anymodel.is_loaded_in_4bit, anymodel.is_loaded_in_8bit, anymodel.is_quantized = base != "int8", base == "int8", True
     anymodel.quantization_method = "bitsandbytes"
@@ -46,6 +47,11 @@ def quantise(model: torch.nn.Module, job: Job, compute: torch.dtype) -> None:
     anymodel.config._pre_quantization_dtype, anymodel.config._is_quantized = held, True  # what flash attention casts fp32 activations to
     for parameter in model.parameters():
         parameter.requires_grad_(False)
+
+
+def sharded(job: Job) -> bool:
+    """Whether FSDP divides the base: then TRL neither prepares it nor casts (sft_trainer.py ``is_sharded_qlora``, read in 0.11.4 and 0.13.0)."""
+    return job.parallel.strategy in ("fsdp1", "fsdp2") and (job.parallel.shard or 1) > 1
 
 
 def prepare_for_kbit(model: torch.nn.Module) -> None:
@@ -62,7 +68,14 @@ def trl_casts(model: torch.nn.Module, job: Job) -> None:
     Read in TRL 0.11.4, 0.13.0, 0.16.0, 0.19.0, 0.21.0 and 0.24.0; 1.16.0 no longer does it.
     """
     four_bit = job.method.base in ("nf4", "fp4") and bool(job.method.kbit_preparation)
-    if job.framework.name != "trl" or not four_bit or job.precision.compute != "bf16" or job.precision.mixed != "autocast" or not _before_1(job):
+    if (
+        job.framework.name != "trl"
+        or not four_bit
+        or job.precision.compute != "bf16"
+        or job.precision.mixed != "autocast"
+        or not _before_1(job)
+        or sharded(job)
+    ):
         return
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.LayerNorm) or "norm" in name:

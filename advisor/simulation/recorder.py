@@ -11,18 +11,20 @@ to that of a real run (both were checked against torch.profiler on CPU runs, see
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 META = "meta"
+last_operator: tuple[str, str] | None = None  # the operator that was called last and its module, for the message where it failed
 _OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent), str(Path(weakref.__file__)))
 BLOCK = 512  # the caching allocator rounds every request up to this (c10/core/AllocatorConfig.h kMinBlockSize)
 
@@ -49,6 +51,7 @@ class Storage:
     part: str | None = None
     name: str | None = None
     site: str = ""  # file:line function of the model's or library's code that asked for it
+    stream: int = 0  # the pool that it came from
 
 
 def rounded(size: int) -> int:
@@ -61,6 +64,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
 
     def __init__(self, temporaries: dict[Any, Callable[..., list[int]]] | None = None, *, device: str = META) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.stream: Callable[[], int] = _default_stream
         self.experts = 1  # tokens that ask which expert they go to are spread evenly over this many
         self.device = device  # tests watch real CPU runs with the same recorder
         self.events: list[Event] = []
@@ -72,9 +76,40 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         self._live: dict[int, int] = {}
         self._alias: dict[int, int] = {}
         self._keep: dict[int, Any] = {}
+        self._named: dict[int, Storage] = {}  # what a storage was before it was given back by resize_
         self._next = 0
         self._pending: tuple[int, int, int] | None = None
         self._closed = False
+
+    _watching = True
+
+    @classmethod
+    @contextlib.contextmanager
+    def paused(cls) -> Iterator[None]:
+        """Nothing is recorded while the context is open."""
+        before, cls._watching = cls._watching, False
+        try:
+            yield
+        finally:
+            cls._watching = before
+
+    def __enter__(self) -> Self:
+        """Watch operators, and storages that are resized."""
+        resize = self._resize = torch.UntypedStorage.resize_
+
+        def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+            before = storage.nbytes()
+            result = resize(storage, size)
+            self.resized(storage, before)
+            return result
+
+        setattr(torch.UntypedStorage, "resize_", resize_)  # noqa: B010  typed otherwise
+        super().__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        setattr(torch.UntypedStorage, "resize_", self._resize)  # noqa: B010  typed otherwise
+        super().__exit__(*error)
 
     def close(self) -> None:
         """The last step is over: what ends from here on ends with the probe, not with the run."""
@@ -94,7 +129,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         """Note an allocation; returns its id."""
         number = self._next
         self._next += 1
-        self.storages[number] = Storage(rounded(size), size, operator, self.phase, self.step, self.module, shape, dtype, site=_site())
+        self.storages[number] = Storage(rounded(size), size, operator, self.phase, self.step, self.module, shape, dtype, site=_site(), stream=self.stream())
         self.events.append(Event(False, number))
         return number
 
@@ -106,20 +141,42 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         """Note a tensor's storage if it is new; returns the id of a new one."""
         if not isinstance(value, torch.Tensor) or value.device.type != self.device:
             return None
+        value = local(value)
         storage = value.untyped_storage()
-        key = storage._cdata
-        if key in self._live or not storage.nbytes():
+        if storage._cdata in self._live or not storage.nbytes():
             return None
         number = self.born(storage.nbytes(), operator, tuple(value.shape), str(value.dtype).removeprefix("torch."))
+        self._follow(storage, number)
+        return number
+
+    def _follow(self, storage: torch.UntypedStorage, number: int) -> None:
+        key = storage._cdata
         self._live[key] = number
         finaliser = weakref.finalize(storage, self._gone, key, number)
         finaliser.atexit = False
         self._keep[number] = finaliser
-        return number
+
+    def resized(self, storage: torch.UntypedStorage, before: int) -> None:
+        """A storage given back, or asked for anew, by ``resize_``: how FSDP frees what it gathered. It keeps its name."""
+        size, key = storage.nbytes(), storage._cdata
+        if storage.device.type != self.device or size == before or self._closed or not Recorder._watching:
+            return
+        old = self._live.pop(key, None)
+        known = self._named.get(key)
+        if old is not None:
+            self._keep.pop(old).detach()
+            number = self._alias.pop(old, old)
+            known = self._named[key] = self.storages[number]
+            self.died(number)
+        if size:
+            new = self.born(size, "resize_", known.shape if known else (), known.dtype if known else "")
+            if known is not None:
+                self.storages[new].part, self.storages[new].name = known.part, known.name
+            self._follow(storage, new)
 
     def number_of(self, value: torch.Tensor) -> int | None:
         """The id of a live tensor's storage."""
-        number = self._live.get(value.untyped_storage()._cdata)
+        number = self._live.get(local(value).untyped_storage()._cdata)
         return None if number is None else self._alias.get(number, number)
 
     def label(self, value: torch.Tensor | None, part: str, name: str) -> None:
@@ -144,14 +201,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
 
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Run the operator on meta and note what is new."""
-        del types
         kwargs = kwargs or {}
+        if not Recorder._watching:
+            return function(*args, **kwargs)
+        if any(issubclass(kind, _wrappers()) for kind in types):
+            return NotImplemented  # DTensor first turns the operator into those of its local tensors
         self._pending = None
         args, kwargs = _on_one_device(function, args, kwargs)
+        if function.namespace == "_c10d_functional" and function._opname == "wait_tensor":
+            return args[0]  # meta's own would copy
         if function is torch.ops.aten.nonzero.default and args[0].is_meta:
             result = torch.empty(-(-args[0].numel() // self.experts), args[0].dim(), dtype=torch.long, device=META)
         else:
-            result = function(*args, **kwargs)
+            result = self._run(function, args, kwargs)
         before = len(self.events)
         if function.namespace == "prim":
             return result
@@ -167,6 +229,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
                 self._pending = (self._alias.get(first, first), self._next - 1, len(self.events))
         return result
 
+    def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except Exception:
+            global last_operator
+            last_operator = (str(function._name), self.module)
+            raise
+
     def _may_accumulate(self, function: Any, args: tuple[Any, ...], result: Any, before: int) -> bool:
         if self.phase != "backward" or function is not torch.ops.aten.add.Tensor or torch.is_grad_enabled() or len(self.events) != before + 1:
             return False
@@ -178,6 +248,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
             and first.dtype == second.dtype == result.dtype
             and first.untyped_storage().nbytes() == result.untyped_storage().nbytes()
         )
+
+
+def local(value: torch.Tensor) -> torch.Tensor:
+    """What a rank holds of a DTensor; any other tensor as it is."""
+    held: torch.Tensor = getattr(value, "_local_tensor", value)
+    return held
+
+
+def _default_stream() -> int:
+    return 0
+
+
+def _wrappers() -> tuple[type, ...]:
+    module = sys.modules.get("torch.distributed.tensor")
+    return () if module is None or not hasattr(module, "DTensor") else (module.DTensor,)
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

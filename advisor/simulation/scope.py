@@ -6,6 +6,7 @@ from advisor.job import Job
 from advisor.run import Run
 from advisor.simulation.request import CannotProbe
 
+RUNS = frozenset({"none", "ddp", "fsdp1", "fsdp2"})
 CAUSAL = frozenset({None, "pretrain", "sft"})
 
 
@@ -21,8 +22,8 @@ def check(run: Run) -> None:
 
 
 def _why_not(run: Run, job: Job) -> str | None:
-    if job.parallel.strategy not in (None, "none") or run.world > 1:
-        return f"several ranks (parallel.strategy {job.parallel.strategy}, {run.world} cards)"
+    if why := _several(run, job):
+        return why
     if job.objective not in CAUSAL:
         return f"the {job.objective} objective's losses"
     if job.model.vision is not None:
@@ -42,4 +43,15 @@ def _why_not(run: Run, job: Job) -> str | None:
         return "a rollout engine on the same card"
     if any(d.kind in ("extra-holding", "retained") for d in run.deviations):
         return "copies or steps that a run holds by mistake"
+    return None
+
+
+def _several(run: Run, job: Job) -> str | None:
+    parallel = job.parallel
+    strategy = parallel.strategy or "none"
+    if run.world > 1 and strategy not in RUNS:
+        return f"several ranks under {strategy} ({run.world} cards)"
+    apart = [name for name in ("pipeline", "context", "expert", "tensor") if (getattr(parallel, name) or 1) > 1]
+    if apart:
+        return f"{apart[0]} parallelism"
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,74 +12,93 @@ from advisor.job import Job
 from advisor.run import Run
 from advisor.simulation import building, fusing, kernels, optimizers, quantising
 from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
+from advisor.simulation.frameworks import ON_ACCELERATE, TRAINERS
 from advisor.simulation.patching import patched
-from advisor.simulation.recorder import Recorder
+from advisor.simulation.ranks import dividing, group
+from advisor.simulation.recorder import META, Recorder
 from advisor.simulation.semantics import cuda_semantics
 from advisor.simulation.standins import bitsandbytes
 
 STEPS = 2  # optimizer states are made in the first; the second is the one that lasts
-TRAINERS = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift", "unsloth"})  # max_grad_norm 1.0 is their default
-ON_ACCELERATE = TRAINERS | {"accelerate"}
 Say = Callable[[str], None]
 
 
 def record(
-    run: Run, say: Say = lambda _: None, *, device: str = "meta", attention: str = "auto", autocast: Lists | None = CUDA, watch: bool = True
+    run: Run, say: Say = lambda _: None, *, device: str = META, attention: str = "auto", autocast: Lists | None = CUDA, watch: bool = True, rank: int = 0
 ) -> Recorder:
     """Two steps of the run, recorded. The first step's events are there too: states are born in it.
 
     Tests run the same step for real on ``device="cpu"``, with the attention kernel that a CPU has and its autocast lists (``None``:
-    real autocast); ``watch=False`` leaves the run unobserved, for another witness.
+    real autocast); ``watch=False`` leaves the run unobserved, for another witness. Several ranks are seen from ``rank``; on the CPU they are
+    those of the process group that has been set up.
 
     Raises:
         CannotProbe: see :mod:`advisor.simulation.building` and :mod:`advisor.simulation.optimizers`.
     """
-    job = run.effective
     say("building the model on the meta device")
     model = building.build(run, device)
-    patches = fusing.fuse(model, job)
-    optimizer = optimizers.build(model, job)
-    sm = run.card.sm if run.card else None
-    recorder = Recorder(kernels.TEMPORARIES, device=device)
+    patches = fusing.fuse(model, run.effective)
+    world = dividing.world_of(run)
+    with contextlib.ExitStack() as entered:
+        recorder = Recorder(kernels.TEMPORARIES, device=device)
+        if world > 1 and device == META:
+            recorder.stream = entered.enter_context(group.opened(world, rank)).number
+        elif world > 1:
+            entered.enter_context(patched(group.propagation()))
+        if world > 1:
+            say(f"dividing it over {world} ranks")
+            model = dividing.divided(model, run.effective, device)
+        sm = run.card.sm if run.card else None
+        entered.enter_context(cuda_semantics(sm=sm, attention=attention))
+        if autocast is not None:
+            entered.enter_context(emulated_autocast(autocast, frozenset({device, "cuda"})))
+        entered.enter_context(patched(patches))
+        _steps(recorder, model, run, say, watch=watch)
+    return recorder
+
+
+def _steps(recorder: Recorder, model: torch.nn.Module, run: Run, say: Say, *, watch: bool) -> None:
+    optimizer = optimizers.build(model, run.effective)
     recorder.experts = max((b.experts.number for b in run.architecture.blocks if b.experts), default=1) if run.architecture else 1
     _label_weights(recorder, model)
-    clip = job.framework.name in TRAINERS
-    casting = emulated_autocast(autocast, frozenset({device, "cuda"})) if autocast is not None else contextlib.nullcontext()
-    with cuda_semantics(sm=sm, attention=attention), casting, patched(patches), recorder if watch else contextlib.nullcontext():
+    clip = run.effective.framework.name in TRAINERS
+    with recorder if watch else contextlib.nullcontext():
         _modules(recorder, model)
         for workspace in range(2):  # one for the forward thread, one for autograd's
-            number = recorder.born(kernels.cublas_workspace(sm), "cublas workspace")
+            number = recorder.born(kernels.cublas_workspace(run.card.sm if run.card else None), "cublas workspace")
             recorder.storages[number].part, recorder.storages[number].name = "workspace", f"cuBLAS workspace {workspace + 1}"
         for step in range(STEPS):
             say(f"step {step + 1} of {STEPS}")
             recorder.step = step
             _one_step(recorder, model, optimizer, run, clip=clip)
         recorder.close()
-    return recorder
 
 
 def _one_step(recorder: Recorder, model: torch.nn.Module, optimizer: torch.optim.Optimizer, run: Run, *, clip: bool) -> None:
     job = run.effective
     forward = _forward(model, job, recorder.device)
-    for _ in range(min(job.batch.gradient_accumulation or 1, 2)):  # the second micro batch meets gradients; a third adds nothing
+    micro_batches = min(job.batch.gradient_accumulation or 1, 2)  # the second micro batch meets gradients; a third adds nothing
+    for number in range(micro_batches):
+        unsynced = _unsynced(model, job, last=number == micro_batches - 1)
         recorder.phase = "forward"
         tokens = torch.zeros(job.batch.micro_batch or 1, job.batch.seq_len or 1, dtype=torch.long, device=recorder.device)
         recorder.see(tokens, "input")
-        outputs = forward(input_ids=tokens, labels=tokens)
-        loss = outputs["loss"] if isinstance(outputs, dict) else outputs.loss
-        kept = outputs if job.framework.keeps_outputs else None
-        del outputs
-        recorder.phase, recorder.module = "backward", ""
-        loss.backward()
-        del loss, tokens, kept
+        with unsynced:
+            outputs = forward(input_ids=tokens, labels=tokens)
+            loss = outputs["loss"] if isinstance(outputs, dict) else outputs.loss
+            kept = outputs if job.framework.keeps_outputs else None
+            del outputs
+            recorder.phase, recorder.module = "backward", ""
+            loss.backward()
+            del loss, tokens, kept
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            recorder.label(parameter.grad, "gradients", name)
+            recorder.label(parameter.grad, "gradients", plain(name))
     recorder.phase, recorder.module = "step", ""
     if clip and not job.optimizer.in_backward:
         torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
     optimizer.step()
-    names = {id(p): n for n, p in model.named_parameters()}
+    names = {id(p): plain(n) for n, p in model.named_parameters()}
     for owner, state in optimizer.state.items():
         for key, value in state.items():
             if isinstance(value, torch.Tensor):
@@ -87,19 +106,37 @@ def _one_step(recorder: Recorder, model: torch.nn.Module, optimizer: torch.optim
     optimizer.zero_grad()
 
 
+@contextlib.contextmanager
+def _unsynced(model: Any, job: Job, *, last: bool) -> Iterator[None]:
+    """Gradients stay whole until the last micro batch where the framework says so: accelerate's ``no_sync`` around all others."""
+    whole = job.parallel.sync_each_microbatch is False or (job.parallel.sync_each_microbatch is None and job.framework.name in ON_ACCELERATE)
+    if last or not whole:
+        yield
+    elif hasattr(model, "no_sync"):
+        with model.no_sync():
+            yield
+    elif hasattr(model, "set_requires_gradient_sync"):
+        model.set_requires_gradient_sync(False)
+        yield
+        model.set_requires_gradient_sync(True)
+    else:
+        yield
+
+
 def _label_weights(recorder: Recorder, model: torch.nn.Module) -> None:
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         recorder.see(tensor, "parameter")
-        recorder.label(tensor, "weights", name)
-    for name, parameter in model.named_parameters():
-        for key, tensor in bitsandbytes.tensors_of(parameter).items():
+        recorder.label(tensor, "weights", plain(name))
+    for name, module in model.named_modules():
+        for key, tensor in bitsandbytes.tensors_of(module).items():
             recorder.see(tensor, "quantisation state")
-            recorder.label(tensor, "weights", f"{name} {key}")
+            recorder.label(tensor, "weights", f"{plain(name)}.weight {key}")
 
 
 def _forward(model: torch.nn.Module, job: Job, device: str) -> Callable[..., Any]:
     """The model's forward pass as accelerate prepares it under mixed precision: within autocast, 16-bit outputs then widened to fp32."""
-    if job.precision.mixed != "autocast":
+    several = job.parallel.strategy not in (None, "none")  # accelerate's autocast lies around FSDP's own casts too
+    if job.precision.mixed != "autocast" and not (job.precision.mixed == "fsdp" and several and job.framework.name in ON_ACCELERATE):
         return model
 
     def within(**inputs: Any) -> Any:
@@ -125,7 +162,8 @@ def _modules(recorder: Recorder, model: torch.nn.Module) -> None:
 
         return hook
 
-    for name, module in model.named_modules():
+    for path, module in model.named_modules():
+        name = plain(path)
 
         def enter(_: torch.nn.Module, __: object, *, name: str = name) -> None:
             stack.append(name)
@@ -142,3 +180,10 @@ def _modules(recorder: Recorder, model: torch.nn.Module) -> None:
 
         module.register_forward_pre_hook(enter)
         module.register_forward_hook(leave, always_call=True)
+
+
+def plain(name: str) -> str:
+    """A module's name without what wrappers put in it."""
+    for wrapper in ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module", "module." if name.startswith("module.") else "\0"):
+        name = name.replace(wrapper, "", 1 if wrapper == "module." else -1)
+    return name

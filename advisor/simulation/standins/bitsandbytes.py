@@ -36,22 +36,21 @@ class Int8Params(torch.nn.Parameter):
 class Linear4bit(torch.nn.Linear):
     """A frozen linear layer in nf4 or fp4."""
 
-    def __init__(self, source: torch.nn.Linear, *, quant_type: str, double: bool, compute_dtype: torch.dtype) -> None:
+    def __init__(self, source: torch.nn.Linear, *, quant_type: str, double: bool, compute_dtype: torch.dtype, storage: torch.dtype = torch.uint8) -> None:
         rows, columns = _shape(source)
         device, dtype = source.weight.device, source.weight.dtype
         torch.nn.Module.__init__(self)
         self.in_features, self.out_features, self.compute_dtype, self.bias = columns, rows, compute_dtype, source.bias
-        packed = Params4bit(torch.empty((rows * columns + 1) // 2, 1, dtype=torch.uint8, device=device), requires_grad=False)
+        packed = Params4bit(torch.empty(-(-rows * columns // (2 * storage.itemsize)), 1, dtype=storage, device=device), requires_grad=False)
         packed.quant_type, packed.compress_statistics = quant_type, double
-        packed.quant_state = _state(rows, columns, dtype, device, double=double)
+        packed.quant_state = self.quant_state = _state(rows, columns, dtype, device, double=double)  # the module's own outlives FSDP's views
         self.weight = packed
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``[..., in] -> [..., out]`` in the input's dtype, computed in ``compute_dtype``."""
         wide = x.dtype
         bias = None if self.bias is None else self.bias.to(self.compute_dtype)
-        weight: Any = self.weight
-        out: torch.Tensor = _apply(_MatMul4Bit, x.to(self.compute_dtype), weight.t(), bias, weight.quant_state)
+        out: torch.Tensor = _apply(_MatMul4Bit, x.to(self.compute_dtype), self.weight.t(), bias, self.quant_state)
         return out.to(wide)
 
 
@@ -95,11 +94,13 @@ def _state(rows: int, columns: int, dtype: torch.dtype, device: Any, *, double: 
     return state
 
 
-def tensors_of(weight: Any) -> dict[str, torch.Tensor]:
-    """What lies beside a quantised weight: scales, code books."""
-    if isinstance(weight, Int8Params):
-        return {"SCB": weight.SCB}
-    state = getattr(weight, "quant_state", None)
+def tensors_of(holder: Any) -> dict[str, torch.Tensor]:
+    """What lies beside a quantised weight (of the weight, or of its layer): scales, code books."""
+    if isinstance(holder, Int8Params):
+        return {"SCB": holder.SCB}
+    if isinstance(holder, Linear8bitLt):
+        return {"SCB": holder.state.SCB}
+    state = getattr(holder, "quant_state", None)
     if state is None:
         return {}
     found = {"absmax": state.absmax, "quant_map": state.code}

@@ -10,15 +10,16 @@ from typing import Any
 
 _ASKED = ("is_flash_attn_2_available", "is_flash_attn_greater_or_equal", "is_flash_attn_greater_or_equal_2_10")
 VERSIONS = {"flash_attn": "2.7.3", "flash-attn": "2.7.3", "bitsandbytes": "0.43.3"}
+known = dict(VERSIONS)  # what the stand-ins say they are, in this process
 
 
 def offer(versions: dict[str, str]) -> None:
     """Put ``flash_attn`` and ``bitsandbytes`` in the place of the packages; call it before transformers loads a model's code."""
     from advisor.simulation.standins import bitsandbytes, flash_attention
 
+    known.update({name: versions[name] for name in versions.keys() & VERSIONS.keys()})
     if "flash_attn" in sys.modules and getattr(sys.modules["flash_attn"], "__standin__", False):
         return
-    known = {**VERSIONS, **{name: versions[name] for name in versions.keys() & VERSIONS.keys()}}
     _module("flash_attn", known["flash_attn"], flash_attention)
     _module("flash_attn.bert_padding", known["flash_attn"], flash_attention)
     functional = _module("bitsandbytes.functional", known["bitsandbytes"], bitsandbytes)

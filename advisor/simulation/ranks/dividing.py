@@ -1,0 +1,120 @@
+"""Divides the built model over the job's ranks, with the sharding code itself and the units that its framework wraps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from advisor.job import Job
+from advisor.run import Run
+from advisor.simulation.frameworks import ON_ACCELERATE
+from advisor.simulation.quantising import DTYPES
+from advisor.simulation.ranks import accelerating
+from advisor.simulation.recorder import META
+from advisor.simulation.request import CannotProbe
+
+Divide = Callable[[torch.nn.Module, Job, str], torch.nn.Module]
+
+
+def world_of(run: Run) -> int:
+    """Ranks of the job's group: GPUs = shard x replicate x tensor."""
+    parallel = run.effective.parallel
+    return (parallel.shard or 1) * (parallel.replicate or 1) * (parallel.tensor or 1)
+
+
+def divided(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
+    """The model as this rank holds it.
+
+    Raises:
+        CannotProbe: a strategy that does not run here.
+    """
+    strategy = job.parallel.strategy or "none"
+    divide = STRATEGIES.get(strategy)
+    if divide is None:
+        raise CannotProbe(f"the probe does not run the strategy {strategy}: the estimate stands in")
+    if (job.parallel.tensor or 1) > 1:
+        raise CannotProbe("the probe does not run tensor parallelism with this framework's own plan yet: the estimate stands in")
+    return divide(model, job, device)
+
+
+def _ddp(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
+    options: dict[str, Any] = {"gradient_as_bucket_view": bool(job.parallel.gradient_as_bucket_view), "init_sync": False}
+    whole = torch.nn.parallel.DistributedDataParallel(model, **options)
+    if device == META:  # the group that sends nothing has no result to hand on: the bucket itself is it
+        _at_once.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}  # DDP compares them
+        whole.register_comm_hook(None, _at_once)
+    return whole
+
+
+def _at_once(_: object, bucket: Any) -> Any:
+    done: Any = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
+
+
+def _fsdp2(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    mesh = mesh_of(job, device)
+    if job.framework.name in ON_ACCELERATE and accelerating.has_fsdp2():
+        return accelerating.fsdp2(model, job, mesh)
+    options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": job.parallel.reshard_after_forward is not False}
+    if job.precision.mixed in ("fsdp", "autocast"):
+        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=dtype(job.precision.compute, "bf16"), reduce_dtype=dtype(job.precision.reduce, "fp32"))
+    anymodel: Any = model
+    own = _embeddings_apart(job)
+    embedding, head = anymodel.get_input_embeddings(), anymodel.get_output_embeddings()
+    tied = head is not None and head.weight is embedding.weight
+    if own and not tied:
+        fully_shard(embedding, **options)
+    for block in blocks(model):
+        fully_shard(block, **options)
+    if own and head is not None and not tied:
+        norm = _last_norm(model)
+        fully_shard([norm, head] if norm is not None else head, **{**options, "reshard_after_forward": False})
+    fully_shard(model, **options)
+    return model
+
+
+def _fsdp1(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
+    if (job.parallel.replicate or 1) > 1:
+        raise CannotProbe("the probe does not run FSDP1's hybrid sharding yet: the estimate stands in")
+    return accelerating.fsdp1(model, job, device)
+
+
+STRATEGIES: dict[str, Divide] = {"ddp": _ddp, "fsdp2": _fsdp2, "fsdp1": _fsdp1}
+
+
+def mesh_of(job: Job, device: str) -> DeviceMesh:
+    """The ranks that a parameter is divided over, and with replicas (HSDP) those groups of them."""
+    shard, replicate = job.parallel.shard or 1, job.parallel.replicate or 1
+    if replicate > 1:
+        return init_device_mesh(device, (replicate, shard), mesh_dim_names=("dp_replicate", "dp_shard"))
+    return init_device_mesh(device, (shard,), mesh_dim_names=("dp_shard",))
+
+
+def dtype(name: str | None, otherwise: str) -> torch.dtype:
+    """A job's dtype as torch's."""
+    return DTYPES.get(name or otherwise, DTYPES[otherwise])
+
+
+def blocks(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """The model's repeated blocks: what its class says is never split."""
+    names = set(accelerating.unsplit(model))
+    yield from (m for m in model.modules() if type(m).__name__ in names)
+
+
+def _embeddings_apart(job: Job) -> bool:
+    wrap: Any = job.parallel.wrap
+    written = wrap.get("embeddings") if isinstance(wrap, dict) else getattr(wrap, "embeddings", None)
+    return str(written or "root") in ("own unit", "own-unit", "own")
+
+
+def _last_norm(model: Any) -> torch.nn.Module | None:
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
+    found: torch.nn.Module | None = next((getattr(decoder, name) for name in ("norm", "ln_f", "final_layer_norm") if hasattr(decoder, name)), None)
+    return found

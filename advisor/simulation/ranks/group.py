@@ -1,0 +1,88 @@
+"""A process group of any size seen from one rank: collectives return at once, and sharding code takes meta for a device.
+
+What is patched, and why, each by name (read in torch 2.13; 2.6 and newer have them):
+
+* ``FSDPParamGroup._validate_no_meta_params``, ``_need_to_materialize_module``: parameters on meta stand for "not initialised yet" there.
+* ``_get_device_from_mesh``, ``_init_device_handle``: they would look for CUDA.
+* ``Tensor.data_ptr``, ``UntypedStorage.data_ptr``: all are zero on meta, so FSDP1 would take the shard for the whole; here they tell storages apart.
+* ``ShardingPropagator._propagate_tensor_meta*``: DTensor works out shapes with tensors of the global shape, which a real run does on fake tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from advisor.simulation.patching import patched
+from advisor.simulation.ranks.device import Meta
+from advisor.simulation.recorder import Recorder
+
+
+@contextlib.contextmanager
+def opened(world: int, rank: int) -> Iterator[Meta]:
+    """Be one rank of ``world`` while the context is open."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    device = Meta()
+    dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+    try:
+        with patched([(torch, "meta", device), *_fsdp(), *_pointers(), *propagation()]):
+            yield device
+    finally:
+        dist.destroy_process_group()
+
+
+def _fsdp() -> list[tuple[Any, str, Any]]:
+    from torch.distributed.fsdp import _init_utils, fully_sharded_data_parallel
+    from torch.distributed.fsdp._common_utils import _FSDPDeviceHandle
+    from torch.distributed.fsdp._fully_shard import _fsdp_init, _fsdp_param_group, _fully_shard
+
+    def device(_: Any) -> torch.device:
+        return torch.device("meta")
+
+    def handle(state: Any, *_: Any, **__: Any) -> Any:
+        state._device_handle = _FSDPDeviceHandle.from_device(torch.device("meta"))
+        return state
+
+    patches: list[tuple[Any, str, Any]] = [
+        (_fsdp_param_group.FSDPParamGroup, "_validate_no_meta_params", lambda *_: None),
+        (_init_utils, "_need_to_materialize_module", lambda *_: (False, False)),
+        *((owner, "_init_device_handle", handle) for owner in (_init_utils, fully_sharded_data_parallel)),
+    ]
+    patches += [(owner, "_get_device_from_mesh", device) for owner in (_fsdp_init, _fully_shard) if hasattr(owner, "_get_device_from_mesh")]
+    return patches
+
+
+def _pointers() -> list[tuple[Any, str, Any]]:
+    of_tensor, of_storage = torch.Tensor.data_ptr, torch.UntypedStorage.data_ptr
+
+    def pointer(value: torch.Tensor) -> int:
+        if not value.is_meta:
+            return of_tensor(value)
+        storage = value.untyped_storage()
+        return storage._cdata + value.storage_offset() * value.element_size() if storage.nbytes() else 0
+
+    def base(storage: torch.UntypedStorage) -> int:
+        return of_storage(storage) if storage.device.type != "meta" else storage._cdata if storage.nbytes() else 0
+
+    return [(torch.Tensor, "data_ptr", pointer), (torch.UntypedStorage, "data_ptr", base)]
+
+
+def propagation() -> list[tuple[Any, str, Any]]:
+    """DTensor's shape propagation, unwatched."""
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+    names = [name for name in vars(ShardingPropagator) if name.startswith("_propagate_tensor_meta")]
+    return [(ShardingPropagator, name, _unwatched(vars(ShardingPropagator)[name])) for name in names]
+
+
+def _unwatched(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with Recorder.paused():
+            return original(*args, **kwargs)
+
+    return call

@@ -1,0 +1,117 @@
+"""Simulated ranks against real ones: the same jobs over gloo in two processes, every birth and death of rank 0 compared.
+
+What legitimately differs there, each by name, and nothing else is left out:
+
+* ``step counters``, ``scalar constants``: as in ``test_against_cpu``.
+* ``gloo's clone``: ProcessGroupGloo copies the input of a reduce-scatter (``aten::split.Tensor`` of the flat gradients); NCCL reads it in place.
+* ``DDP's bucket order``: after the first step the reducer sends the order of its buckets as int32, through pinned memory on a GPU.
+* ``DDP's division``: with gloo's result the bucket is divided as it is filled (``mul.out``), with a hook it is filled (``copy_``): the same bytes.
+* deaths next to each other may swap: one statement ends several tensors.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulation import ranks
+from tests.simulation.conftest import CONFIGS
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+MIXED = {"precision": {"weights": "fp32", "compute": "bf16", "mixed": "fsdp", "reduce": "fp32"}}
+FULL = {"activations": {"checkpointing": "full", "reentrant": False, "attention": "sdpa"}}
+LORA = {"method": {"kind": "lora", "rank": 4}}
+ACCUMULATED = {"batch": {"micro_batch": 2, "seq_len": 32, "gradient_accumulation": 2}}
+APART = {"wrap": {"embeddings": "own unit"}}
+
+
+def _over(strategy: str, **fields: Any) -> dict[str, Any]:
+    return {"parallel": {"strategy": strategy, "shard": 2, "replicate": 1, **fields}}
+
+
+DDP = {"shard": 1, "replicate": 2}
+JOBS: dict[str, dict[str, Any]] = {
+    "fsdp2": _over("fsdp2"),
+    "fsdp2, mixed precision": {**_over("fsdp2"), **MIXED},
+    "fsdp2, checkpointing": {**_over("fsdp2"), **MIXED, **FULL},
+    "fsdp2, not resharded": {**_over("fsdp2", reshard_after_forward=False), **MIXED},
+    "fsdp2, embeddings apart": {**_over("fsdp2", **APART), **MIXED},
+    "fsdp2, lora": {**_over("fsdp2"), **LORA},
+    "fsdp2, accumulation": {**_over("fsdp2", sync_each_microbatch=False), **ACCUMULATED},
+    "fsdp2, uneven shards": {**_over("fsdp2"), "model": {"config": {**CONFIGS["llama"], "vocab_size": 257, "intermediate_size": 161}}},
+    "fsdp1": _over("fsdp1"),
+    "fsdp1, mixed precision": {**_over("fsdp1"), **MIXED},
+    "fsdp1, lora": {**_over("fsdp1"), **LORA},
+    "ddp": _over("ddp", **DDP),
+    "ddp, gradients as bucket views": _over("ddp", **DDP, gradient_as_bucket_view=True),
+}
+Row = tuple[str, int, str, tuple[int, ...], str, str, str]
+
+
+def _job(sections: dict[str, Any]) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "version": 1, "model": {"config": CONFIGS["llama"]}, "precision": {"weights": "fp32", "compute": "fp32", "mixed": "none"},
+        "optimizer": {"name": "adamw", "implementation": "foreach"}, "batch": {"micro_batch": 2, "seq_len": 32, "gradient_accumulation": 1},
+        "activations": {"checkpointing": "none", "attention": "sdpa"}, "framework": {"name": "custom"},
+        "hardware": {"gpu": "a100-80gb", "gpus_per_node": 2},
+    }  # fmt: skip
+    return {**base, **sections}
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[Any]]]:
+    """What rank 0 of two saw of each job: one pair of processes for all."""
+    folder = tmp_path_factory.mktemp("ranks")
+    jobs, out = folder / "jobs.json", folder / "out.json"
+    jobs.write_text(json.dumps({name: _job(sections) for name, sections in JOBS.items()}))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    shared = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.simulation.ranks", str(jobs), str(out)]
+    root = Path(__file__).resolve().parents[2]
+    running = [subprocess.Popen(command, env={**shared, "RANK": str(rank)}, cwd=root, stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
+    said = [process.communicate(timeout=240)[1] for process in running]
+    assert [process.returncode for process in running] == [0, 0], said[0][-2000:]
+    found: dict[str, list[list[Any]]] = json.loads(out.read_text())
+    return found
+
+
+def _left(rows: list[list[Any]]) -> list[Row]:
+    """The rows without what is named above."""
+    found = []
+    for kind, size, operator, shape, dtype, phase, step, module, site in rows:
+        del step, site
+        if (not shape and size <= 8) or operator == "cublas workspace":
+            continue
+        if (operator == "aten::split.Tensor" and phase == "backward" and not module.count("rotary")) or (dtype == "int32" and len(shape) == 1):
+            continue  # gloo's clone; DDP's bucket order
+        named = "a bucket" if operator in ("aten::mul.out", "aten::copy_") else operator
+        found.append((kind, size, named, tuple(shape), dtype, phase, module))
+    return [row for kind, run in groupby(found, key=lambda r: r[0]) for row in (sorted(run) if kind == "death" else run)]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_every_birth_and_death_is_that_of_a_real_rank(name: str, real: dict[str, list[list[Any]]]) -> None:
+    from advisor.job import read_job
+    from advisor.run import resolve
+    from advisor.simulation.step import record
+
+    simulated = _left(ranks.rows(record(resolve(read_job(_job(JOBS[name]))), attention="math", autocast=None)))
+    assert simulated == _left(real[name])
+    assert len(simulated) > 500
+
+
+def test_what_is_left_out_is_gloos_clone_of_the_reduced_gradients(real: dict[str, list[list[Any]]]) -> None:
+    """One a sharded unit and step, as large as the unit's gradients: two layers and the root, or all units that train."""
+    clones = [row for row in real["fsdp2"] if row[0] == "birth" and row[2] == "aten::split.Tensor" and row[5] == "backward"]
+    layer = 64 * (64 + 32 + 32 + 64) + 3 * 64 * 160 + 2 * 64
+    root = 2 * 256 * 64 + 64
+    assert sorted(row[1] for row in clones) == sorted([4 * layer] * 4 + [4 * root] * 2)
