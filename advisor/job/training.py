@@ -88,6 +88,7 @@ class Batch(Section):
     micro_batch: Count | None = None
     seq_len: Tokens | None = None
     gradient_accumulation: Count | None = None
+    global_batch: Annotated[int, Field(ge=1, le=1 << 30)] | None = None  # sequences of one optimizer step over all ranks
     packed: bool | None = None
     lengths: Lengths | None = None
     token_budget: Tokens | None = None

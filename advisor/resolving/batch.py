@@ -11,6 +11,7 @@ def settle(draft: Draft) -> None:
     if not draft.known("batch.token_budget"):
         draft.table("batch.micro_batch", alternatives=(1, 2, 4, 8))
     draft.table("batch.seq_len", alternatives=(512, 1024, 2048, 4096))
+    _passes(draft)
     draft.table("batch.gradient_accumulation", "batch.packed")
     draft.default("batch.gradient_accumulation", 1, draft.framework or "every framework")
     if draft.get("activations.sequence_packing") == "padding-free" and draft.get("objective") not in family.RL:
@@ -21,3 +22,15 @@ def settle(draft: Draft) -> None:
     if draft.get("objective") in ("grpo", "rloo"):
         draft.table("batch.generations")
         draft.default("batch.generations", 8, "trl GRPOConfig num_generations")
+
+
+def _passes(draft: Draft) -> None:
+    """Forward passes of one step on a rank: in flight through a pipeline, one after another without one."""
+    whole, micro, stages = draft.get("batch.global_batch"), draft.get("batch.micro_batch"), draft.get("parallel.pipeline")
+    if whole is not None and micro is not None:
+        # ranks that share a sequence (context parallel) see the same samples
+        ranks = max(1, draft.get("parallel.shard") * draft.get("parallel.replicate") // draft.get("parallel.context"))
+        passes, why = max(1, whole // (micro * ranks)), f"{whole} sequences a step / (micro batch {micro} x {ranks} data-parallel ranks)"
+        draft.infer("parallel.microbatches" if stages > 1 else "batch.gradient_accumulation", passes, why)
+    if stages > 1:
+        draft.assume("parallel.microbatches", 2 * stages, "at least as many as stages are in flight", alternatives=(stages,))

@@ -44,6 +44,23 @@ def _quantised_and_full(run: Run) -> str | None:
     return None
 
 
+def _steps_do_not_multiply(run: Run) -> str | None:
+    b, p = run.job.batch, run.job.parallel
+    if b.global_batch is None or b.micro_batch is None or not all(_was_read(run, f"batch.{name}") for name in ("micro_batch", "gradient_accumulation")):
+        return None
+    ranks = max(1, (p.shard or 1) * (p.replicate or 1) // (p.context or 1))
+    steps = ((p.microbatches if (p.pipeline or 1) > 1 else b.gradient_accumulation) or 1) * b.micro_batch * ranks
+    if steps == b.global_batch or not _was_read(run, "hardware.gpus_per_node"):
+        return None
+    product = f"micro batch {b.micro_batch} x accumulation {b.gradient_accumulation or 1} x {ranks} data-parallel ranks"
+    return f"A step of {b.global_batch} sequences is asked for, and {product} is {steps}: one of them is not what runs. The micro batch was counted as written."
+
+
+def _was_read(run: Run, field: str) -> bool:
+    fact = run.facts.get(field)
+    return fact is not None and fact.kind in ("read", "stated")
+
+
 def _more_ranks_than_gpus(run: Run) -> str | None:
     hardware = run.job.hardware
     if hardware.gpus_per_node is None:
@@ -104,6 +121,7 @@ _CHECKS: tuple[Callable[[Run], str | None], ...] = (
     _conflicting_strategies,
     _no_bf16,
     _quantised_and_full,
+    _steps_do_not_multiply,
     _more_ranks_than_gpus,
     _sharding_on_one_gpu,
     _context_beyond_shards,

@@ -91,9 +91,3 @@ def _own_settings(draft: Draft) -> None:
     if draft.get("parallel.pipeline") > 1:
         draft.default("parallel.virtual_stages", 1, "no interleaving asked for")
         draft.assume("parallel.pipeline_rank", "max", "the stage that needs most is meant")
-        draft.assume(
-            "parallel.microbatches",
-            2 * draft.get("parallel.pipeline"),
-            "at least as many as stages are in flight",
-            alternatives=(draft.get("parallel.pipeline"),),
-        )

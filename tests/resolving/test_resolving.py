@@ -217,3 +217,26 @@ def _seconds(job: Job) -> float:
     started = time.perf_counter()
     resolve(job)
     return time.perf_counter() - started
+
+
+def test_passes_of_a_step_follow_from_the_batch_of_all_ranks() -> None:
+    hardware = {"gpu": "h100-80gb", "gpus_per_node": 8}
+    parallel = {"strategy": "megatron-distributed", "tensor": 2}
+    flat = resolve(Job().but(batch={"micro_batch": 2, "global_batch": 64}, parallel=parallel, hardware=hardware))
+    assert flat.job.batch.gradient_accumulation == 64 // (2 * 4)
+    piped = resolve(Job().but(batch={"micro_batch": 2, "global_batch": 64}, parallel={**parallel, "pipeline": 2}, hardware=hardware))
+    assert (piped.job.parallel.microbatches, piped.job.batch.gradient_accumulation) == (64 // (2 * 2), 1)
+    shared = resolve(Job().but(batch={"micro_batch": 2, "global_batch": 64}, parallel={**parallel, "context": 2}, hardware=hardware))
+    assert shared.job.batch.gradient_accumulation == 64 // (2 * 2)  # ranks that share a sequence see the same samples
+    halved = flat.but(batch={"micro_batch": 1})
+    assert halved.job.batch.gradient_accumulation == 16
+
+
+def test_a_batch_that_does_not_multiply_out_is_said() -> None:
+    job = Job().but(
+        batch={"micro_batch": 2, "gradient_accumulation": 4, "global_batch": 100},
+        parallel={"strategy": "zero2"},
+        hardware={"gpu": "h100-80gb", "gpus_per_node": 8},
+    )
+    assert any("100 sequences" in sentence for sentence in contradictions(resolve(job)))
+    assert not any("sequences is asked" in sentence for sentence in contradictions(resolve(job.but(batch={"global_batch": 64}))))
