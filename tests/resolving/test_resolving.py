@@ -240,3 +240,11 @@ def test_a_batch_that_does_not_multiply_out_is_said() -> None:
     )
     assert any("100 sequences" in sentence for sentence in contradictions(resolve(job)))
     assert not any("sequences is asked" in sentence for sentence in contradictions(resolve(job.but(batch={"global_batch": 64}))))
+
+
+def test_megatron_divides_experts_as_everything_else_unless_told() -> None:
+    parallel = {"strategy": "megatron-distributed", "tensor": 2, "expert": 2}
+    hardware = {"gpu": "h100-80gb", "gpus_per_node": 8}
+    assert run(parallel=parallel, hardware=hardware, framework={"name": "megatron-lm"}).job.parallel.expert_tensor == 2
+    assert run(parallel={**parallel, "expert_tensor": 1}, hardware=hardware, framework={"name": "megatron-lm"}).job.parallel.expert_tensor == 1
+    assert run(parallel={"strategy": "fsdp2", "tensor": 2, "expert": 2}, hardware=hardware, framework={"name": "torchtitan"}).job.parallel.expert_tensor == 1
