@@ -11,7 +11,9 @@ def settle(draft: Draft) -> None:
     for name in ("tensor", "context", "pipeline", "expert"):
         draft.default(f"parallel.{name}", 1, "every framework", "not asked for")
     if draft.framework in family.MEGATRON or draft.get("parallel.strategy") in family.MEGATRON_STRATEGIES:
-        draft.default("parallel.expert_tensor", draft.get("parallel.tensor"), "megatron/training/arguments.py: experts are divided as everything else unless told")
+        draft.default(
+            "parallel.expert_tensor", draft.get("parallel.tensor"), "megatron/training/arguments.py", "experts are divided as everything else unless told"
+        )
     draft.default("parallel.expert_tensor", 1, "every framework", "not asked for")
     _strategy(draft, _gpus(draft))
     _groups(draft)
