@@ -86,6 +86,9 @@ def _plain(
 ) -> None:
     assert entry.field is not None
     taken.add(position)
+    if isinstance(key.value, Unread) and entry.codec == "identifier" and (leaf := key.value.leaf) is not None:
+        _put(found, _fact(entry.field, leaf, key, name, "the last part of a path whose beginning is not known"), key.weak or entry.weak, number, last_wins)
+        return
     if isinstance(key.value, Unread):
         refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {key.value}", _NOT_LITERAL))
         return
@@ -148,10 +151,12 @@ def _gather(key: Key, keys: Sequence[Key], entry: Entry, last_wins: bool) -> dic
 
 def _derived(derive: str, raw: Mapping[str, Any], key: Key, name: str, refused: list[NotUnderstood]) -> tuple[Mapping[str, Any], str | None]:
     derivation = DERIVATIONS[derive]
-    unread = next((v for v in raw.values() if isinstance(v, Unread)), None)
-    if unread is not None:
-        refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {unread}", _NOT_LITERAL))
-        raw = {k: v for k, v in raw.items() if not isinstance(v, Unread)}
+    if derivation.of_paths:
+        raw = {k: (v.leaf or v) if isinstance(v, Unread) else v for k, v in raw.items()}
+    for path, value in raw.items():
+        if isinstance(value, Unread) and path not in derivation.tolerates:
+            refused.append(NotUnderstood(f"{name}:{key.line}", f"{path} = {value}", _NOT_LITERAL))
+    raw = {k: v for k, v in raw.items() if not isinstance(v, Unread)}
     if not raw:
         return {}, None
     try:
@@ -188,10 +193,17 @@ def _rest(keys: Sequence[Key], tables: Sequence[Table], name: str, taken: set[in
         if position in taken or key.weak or key.value == {} or key.scope not in spoken or key.scope == "env":
             continue
         why = next((t.unmapped[key.path] for t in tables if key.path in t.unmapped), None)
+        if why is not None and _is_off(key.value):
+            continue
         if why is not None:
             yield NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", why)
         elif not harmless.match(key.path) and not harmless.match(key.path.rsplit(".", 1)[-1]) and not any(t.is_harmless(key.path) for t in tables):
             yield NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", "no table knows this key; it was not counted")
+
+
+def _is_off(value: Any) -> bool:
+    """Whether a setting that matters where it is on is off: a dropout of 0, a switch that is false."""
+    return value is None or (isinstance(value, bool | int | float) and not value)
 
 
 def _short(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,12 @@ class Unread:
     """A value that is no literal: an expression, a variable, an interpolation that leads nowhere."""
 
     source: str
+
+    @property
+    def leaf(self) -> str | None:
+        """The last part of a path, where only its beginning is not known: ``Qwen3-8B`` of ``$ROOT/models/Qwen3-8B``."""
+        head, slash, last = self.source.rstrip("/").rpartition("/")
+        return last if slash and head and re.fullmatch(r"[A-Za-z][\w.\-]*\d[\w.\-]*", last) else None
 
     def __str__(self) -> str:
         return self.source

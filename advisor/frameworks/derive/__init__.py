@@ -15,15 +15,25 @@ from advisor.frameworks.derive.launching import accelerate_context, accelerate_p
 from advisor.frameworks.derive.litgpt import accumulation, checkpoint_folder, litgpt_targets, write_litgpt_targets
 from advisor.frameworks.derive.loading import deepspeed_file, expandable, load_dtype, swift_dtype, write_load_dtype
 from advisor.frameworks.derive.megatron import (
-    megatron_config,
     megatron_offload,
     megatron_recompute,
     mpt_config,
     write_megatron_offload,
     write_megatron_recompute,
 )
+from advisor.frameworks.derive.megatron_model import megatron_checkpoint, megatron_config, megatron_sequence, write_megatron_sequence
 from advisor.frameworks.derive.nemo import nemo_parallel, write_nemo
-from advisor.frameworks.derive.rollouts import engines, prompt_and_completion, verl_budget, verl_reference, write_verl_budget
+from advisor.frameworks.derive.rollouts import (
+    engines,
+    prompt_and_completion,
+    slime_budget,
+    slime_sequence,
+    verl_budget,
+    verl_reference,
+    write_slime_budget,
+    write_slime_sequence,
+    write_verl_budget,
+)
 from advisor.frameworks.derive.titan import titan_checkpointing, titan_model, write_titan_checkpointing
 from advisor.frameworks.derive.torchtune import torchtune_config, torchtune_model, write_torchtune_model
 
@@ -52,7 +62,7 @@ DERIVATIONS: Mapping[str, Derivation] = {
     ),
     "torchtune-model": Derivation(torchtune_model, write_torchtune_model),
     "torchtune-config": Derivation(torchtune_config),
-    "checkpoint-folder": Derivation(checkpoint_folder),
+    "checkpoint-folder": Derivation(checkpoint_folder, of_paths=True),
     "litgpt-targets": Derivation(litgpt_targets, write_litgpt_targets, samples=({"method.targets": "all-linear"}, {"method.targets": "attention"})),
     "megatron-offload": Derivation(
         megatron_offload, write_megatron_offload, samples=({"offload.activations": "cpu", "offload.activation_modules": ("core_attn", "mlp_norm")},)
@@ -71,6 +81,10 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "swift-dtype": Derivation(
         swift_dtype, write_load_dtype, inferred=AS_LOADED, inferred_fields=("precision.weights", "precision.compute"), samples=({"load.dtype": "bf16"},)
     ),
-    "megatron-config": Derivation(megatron_config),
+    "megatron-config": Derivation(megatron_config, tolerates=("hf-checkpoint", "tokenizer-model", "tensor-model-parallel-size")),
+    "megatron-sequence": Derivation(megatron_sequence, write_megatron_sequence, samples=({"batch.seq_len": 4_096},)),
+    "megatron-checkpoint": Derivation(megatron_checkpoint, of_paths=True),
+    "slime-budget": Derivation(slime_budget, write_slime_budget, samples=({"batch.token_budget": 9_216},)),
+    "slime-sequence": Derivation(slime_sequence, write_slime_sequence, samples=({"batch.seq_len": 4_096},)),
     "mpt-config": Derivation(mpt_config),
 }

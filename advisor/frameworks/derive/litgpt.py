@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,7 @@ def checkpoint_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
     """litgpt keeps a checkpoint under its hub id: ``checkpoints/meta-llama/Llama-2-7b-hf``."""
     parts = [p for p in str(next(iter(raw.values()))).split("/") if p]
     if len(parts) < 2 or parts[-2] in ("tmp", "out", "checkpoints", "..", "."):
-        return {"model.name": parts[-1]} if parts and len(parts) > 1 else {}
+        return {"model.name": parts[-1]} if len(parts) > 1 or (parts and re.search(r"\d[bBmM]?\b", parts[-1])) else {}
     return {"model.name": f"{parts[-2]}/{parts[-1]}"}
 
 

@@ -46,3 +46,29 @@ def verl_budget(raw: Mapping[str, Any]) -> dict[str, Any]:
 def write_verl_budget(wanted: Mapping[str, Any], _after: Job) -> dict[str, Any]:
     """Dynamic batches, and their budget."""
     return {"actor_rollout_ref.actor.use_dynamic_bsz": True, "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": wanted["batch.token_budget"]}
+
+
+def slime_budget(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Tokens of one card's pass; without the switch they bound nothing."""
+    switch, budget = raw.get("use-dynamic-batch-size"), raw.get("max-tokens-per-gpu")
+    return {"batch.token_budget": count(budget)} if budget is not None and switch is not None and flag(switch) else {}
+
+
+def write_slime_budget(wanted: Mapping[str, Any], _after: Job) -> dict[str, Any]:
+    """The switch, and the budget."""
+    return {"use-dynamic-batch-size": True, "max-tokens-per-gpu": wanted["batch.token_budget"]}
+
+
+def slime_sequence(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Prompt and completion together, else the completion, which the prompt only adds to; of a run without a rollout what Megatron is told."""
+    whole, completion = raw.get("rollout-max-context-len"), raw.get("rollout-max-response-len")
+    if whole is not None:
+        return {"batch.seq_len": count(whole)}
+    if completion is not None:
+        return {"batch.seq_len": count(completion) + count(raw.get("rollout-max-prompt-len") or 0)}
+    return {"batch.seq_len": count(raw["seq-length"])} if raw.get("seq-length") is not None else {}
+
+
+def write_slime_sequence(wanted: Mapping[str, Any], _after: Job) -> dict[str, Any]:
+    """The bound of both together."""
+    return {"rollout-max-context-len": wanted["batch.seq_len"]}

@@ -26,6 +26,7 @@ _LAUNCH_MODULES = {
 _RUNNERS = frozenset(
     {"python", "python3", "uv", "run", "poetry", "nohup", "sudo", "env", "time", "exec", "bash", "sh", "conda", "stdbuf", "numactl", "ipython", "eval"}
 )
+_SHELLS = frozenset({"sbatch", "bash", "sh", "ssh"})
 _DECLARES = frozenset({"export", "declare", "local", "readonly", "typeset"})
 _WORDS = 12_000
 _ITEMS = 4_000  # words of one array
@@ -50,7 +51,8 @@ def parse(text: str) -> Parsed:
     """The keys of every command that a script runs. Variables and arrays stand for the words that were assigned to them in the same script."""
     parsed = Parsed("shell")
     reader = _Script(parsed, text)
-    reader.script(re.sub(r"^[ \t]*[$>][ \t]+", "", text, flags=re.MULTILINE))
+    prompts = r"^[ \t]*[$>][ \t]+" if re.search(r"^[ \t]*\$[ \t]", text, re.MULTILINE) else r"^[ \t]*\$[ \t]+"
+    reader.script(re.sub(prompts, "", text, flags=re.MULTILINE))  # a session pasted with its prompts
     reader.unused()
     parsed.comments = [(i, m.group(1)) for i, line in enumerate(text.splitlines(), 1) if (m := re.search(r"(?:^|\s)#(?!!)\s*(\S.*)$", line))]
     return parsed
@@ -73,8 +75,9 @@ class _Script:
         self.flow.whole(commands(text))
 
     def unused(self) -> None:
-        """Arrays that no command here uses: a file of arguments that another script reads."""
-        for name, words in self.scope.arrays.items():
+        """Arrays and texts of flags that no command here uses: a file of arguments that another script reads."""
+        texts = {name: value.split() for name, value in self.scope.variables.items() if re.match(r"\s*--\w", value)}
+        for name, words in (self.scope.arrays | texts).items():
             at = 0
             while name not in self.scope.spread and at < len(words):
                 at = self.flag(words, at, 1, "program") if words[at].startswith("-") else at + 1
@@ -102,6 +105,9 @@ class _Script:
         while raw and (match := _ASSIGNMENT.match(raw[0])) is not None:
             self.assign(match.group(1), bool(match.group(2)), match.group(3), command.line, sure)
             raw = raw[1:]
+        if command.heredoc is not None and raw[:1] and raw[0] in _SHELLS:  # sbatch <<EOF: a script of its own
+            self._nested(self.scope.text('"' + command.heredoc.replace('"', '\\"') + '"'), command.line + 1)
+            return
         if command.heredoc is not None:
             shell_documents.read(command.heredoc, command.line, raw, self.parsed)
         words = [field for word in raw for field in self.scope.fields(word)][:_WORDS]

@@ -11,7 +11,7 @@ from functools import cache
 from advisor.evidence import Fact
 from advisor.frameworks.decode import decode
 from advisor.frameworks.key import Key, Unread
-from advisor.frameworks.table import Table, canonical, names, stack, table
+from advisor.frameworks.table import Table, canonical, names, of_framework, stack, table
 from advisor.reading.configs import comments, from_json, from_notebook, from_overrides, from_python, from_shell, from_toml, from_yaml, job_file, model_config
 from advisor.reading.configs.config_reading import ConfigReading
 from advisor.reading.configs.parsed import Parsed, RefusedError
@@ -142,6 +142,8 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
     runs = parsed.form in ("python", "notebook") and framework in ("accelerate", "deepspeed")  # a loop of its own over such a layer
     if top is not None and top.framework and (runs or top.name not in LAYERS):
         facts.setdefault("framework.name", _framework_fact(top, parsed, name))
+    if top is not None and top.framework and of_framework(top.framework) != top.name:
+        _own_defaults(top, facts, f"{name}:{parsed.keys[0].line if parsed.keys else 1}")
     if framework is None and not facts and not sure:
         return None
     refused = (
@@ -179,6 +181,15 @@ def _worth(parsed: Parsed, tables: tuple[Table, ...]) -> bool:
         called = {c.rsplit(".", 1)[-1] for c, _, _ in parsed.calls}
         return bool(known) or any(called & (frozenset(t.scopes) | frozenset(t.calls)) for t in tables)
     return len(known) >= (1 if parsed.form == "shell" else 2)
+
+
+def _own_defaults(top: Table, facts: dict[str, Fact], where: str) -> None:
+    """Defaults of a framework that the job can name only by what it is built on (slime is Megatron-LM there), so that resolving would not find them."""
+    for default in top.defaults:
+        held = ((facts[field].value if field in facts else None, wanted) for field, wanted in default.when.items())
+        if all(value in (wanted if isinstance(wanted, list) else [wanted]) for value, wanted in held):
+            for field, value in default.fields.items():
+                facts.setdefault(field, Fact(field, value, "inferred", where=where, why=f"{top.title}, by default: {default.source}"))
 
 
 def _called(parsed: Parsed, tables: tuple[Table, ...], name: str) -> Iterable[Fact]:

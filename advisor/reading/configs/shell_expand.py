@@ -27,7 +27,7 @@ class Scope:
     def __init__(self) -> None:
         self.variables: dict[str, str] = {}
         self.arrays: dict[str, list[str]] = {}
-        self.spread: set[str] = set()  # arrays that a command used
+        self.spread: set[str] = set()  # names that something referred to
 
     def fields(self, raw: str) -> list[str]:
         """The words that one raw word becomes: a variable without quotes may hold several. What is not known stays as written, with its ``$``."""
@@ -121,6 +121,7 @@ class Scope:
         name = match.group(1)
         if name == "#":
             return str(sum(key.isdigit() for key in self.variables)), match.end()
+        self.spread.add(name)
         if name in self.arrays and name not in self.variables:
             return (self.arrays[name] or [""])[0], match.end()
         return self.variables.get(name, match.group(0)), match.end()
@@ -140,10 +141,10 @@ class Scope:
         return self._changed(value, rest, whole, depth)
 
     def _value(self, name: str, index: str | None) -> str | None:
+        self.spread.add(name)
         if index is not None and name in self.arrays:
             items = self.arrays[name]
             if index in ("@", "*"):
-                self.spread.add(name)
                 return " ".join(items)
             at = arithmetic(index, self.variables)
             return items[int(at)] if at is not None and 0 <= int(at) < len(items) else None

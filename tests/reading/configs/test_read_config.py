@@ -306,6 +306,7 @@ MODEL_ARGS=(
 )
 PERF_ARGS=(
    --tensor-model-parallel-size 2   # within a node
+   --use-dynamic-batch-size
    --max-tokens-per-gpu ${BUDGET:-9216}
 )
 ROLLOUT_ARGS+=( --n-samples-per-prompt 8 --rollout-num-gpus-per-engine 2 --sglang-mem-fraction-static 0.7 )
