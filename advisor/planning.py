@@ -22,15 +22,17 @@ from advisor.units import show
 
 FREE = ("copies", "fallback")
 EVERYTHING = frozenset({"copies", "fallback", "shard", "batch"})
-STAGES: tuple[tuple[frozenset[str], int, bool], ...] = (
-    # tiers; how heavy a change may be (advisor.planner.constraints.WEIGHT); whether something else may be learned
-    (frozenset({"shard"}), 0, False),
-    (frozenset({"shard", "batch"}), 0, False),
-    (EVERYTHING, 1, False),
-    (EVERYTHING, 2, False),
-    (EVERYTHING, 3, False),
-    (EVERYTHING, 0, True),
-    (EVERYTHING, 1, True),
+METHOD, ANY = 3, 99  # another optimizer, a smaller rank, adapters, 4 bits; and beyond that samples that are cut
+STAGES: tuple[tuple[frozenset[str], int, int], ...] = (
+    # tiers; how heavy a change may be (advisor.planner.constraints.WEIGHT); how much else may be learned (constraints.ALTERS)
+    (frozenset({"shard"}), 0, 0),
+    (frozenset({"shard", "batch"}), 0, 0),
+    (EVERYTHING, 1, 0),
+    (EVERYTHING, 2, 0),
+    (EVERYTHING, 3, 0),
+    (EVERYTHING, 0, METHOD),
+    (EVERYTHING, 3, METHOD),
+    (EVERYTHING, 1, ANY),
 )
 CUTTING = 2  # the weight of what cuts matrices, layers or the sequence: there the degrees are chosen together
 
@@ -97,6 +99,10 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
     if capacity is None:
         return Plan(found, None, "Name the card (hardware.gpu): without its capacity a plan can lower the peak, not say when to stop.", alternatives=others)
     room = show(capacity - base.used_bytes)
+    if found and bench.fits(start):
+        spends = all(step.tier == "spare" for step in found)
+        purpose = "there is room to spend on speed" if spends else "it removes the most likely cause, which an estimate of the job as read does not show"
+        return Plan(found, True, f"By the estimate it fits as it is; {purpose}. {room} is left then.", alternatives=others)
     if found:
         ends = "Nothing else is needed, and new hardware would have hidden the fault." if all(ORDER[s.tier] <= ORDER["fallback"] for s in found) else ""
         return Plan(found, True, f"With {'this' if len(found) == 1 else 'these'} it fits, with {room} left. {ends}".strip(), alternatives=others)

@@ -255,11 +255,11 @@ def test_no_cheaper_set_was_missed(start: Run) -> None:
     first = base
     for tier in ("copies", "fallback"):
         base = free(bench, base, tier)
-    stage = next((tiers for tiers in (frozenset({"shard"}), frozenset({"shard", "batch"})) if search(bench, base, first, tiers, heavy=0, altering=False)), None)
+    stage = next((tiers for tiers in (frozenset({"shard"}), frozenset({"shard", "batch"})) if search(bench, base, first, tiers, heavy=0, altering=0)), None)
     assert stage is not None
-    found = search(bench, base, first, stage, heavy=0, altering=False)
+    found = search(bench, base, first, stage, heavy=0, altering=0)
     cheapest = cost(found[0], first)[1]
-    singles = options(bench, base, stage, heavy=0, altering=False)
+    singles = options(bench, base, stage, heavy=0, altering=0)
     for size in (1, 2, 3):
         for chosen in combinations(singles, size):
             names = frozenset(i for i, _ in chosen)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from advisor.deviation import extra
 from advisor.job import JobError
-from advisor.planner.stepping import lines, title
+from advisor.planner.stepping import changed_lines, title
 from advisor.report import Finding, Plan, Step
 from advisor.rules.estimating import ledger_of
 from advisor.run import Run
@@ -15,6 +15,7 @@ from advisor.techniques import TIERLESS, NotApplicable, all_techniques
 
 FIRST_STEPS = 2  # a person reads the first two
 BEYOND = "These steps are about something that no estimate of the training job covers."
+OTHERWISE = "Or this in its place, not on top of it."
 CLEARLY, TIMES_SECOND = 0.5, 2.0  # a cause is clearly the first: its probability, and how often that of the second
 
 
@@ -34,13 +35,21 @@ def with_cures(plan: Plan, findings: Sequence[Finding], real: Run) -> Plan:
         return replace(plan, steps=(own, *(step for step in plan.steps if step.technique != own.technique)))
     if any(step.technique in top.remedies and _early(step, top) for step in plan.steps[:FIRST_STEPS]):
         return plan
+    if top.tier == "hardware" and plan.fits and plan.steps:
+        return plan  # what is bought never comes before changes that make it fit
     base = top.faulted if top.faulted is not None else real
-    wanted = 1 if plan.steps else FIRST_STEPS
-    cures = [step for step in (_step(name, top, base) for name in top.remedies) if step is not None][:wanted]
+    cures = [step for step in (_step(name, top, base) for name in top.remedies) if step is not None and not _adds(step)]
     if not cures:
         return plan
-    later = tuple(step for step in plan.steps if step.technique not in {c.technique for c in cures})
-    return replace(plan, steps=(*cures, *later))
+    if not plan.steps:
+        return replace(plan, steps=(cures[0], *(replace(step, why=f"{OTHERWISE} {step.why}") for step in cures[1:FIRST_STEPS])))
+    # The plan's own steps are estimated from the run as it is, and the cure is not one of them: it has no figure, so that theirs go on from each other.
+    first = replace(cures[0], estimated=False, before_bytes=None, after_bytes=None)
+    return replace(plan, steps=(first, *(step for step in plan.steps if step.technique != first.technique)))
+
+
+def _adds(step: Step) -> bool:
+    return step.estimated and step.before_bytes is not None and step.after_bytes is not None and step.after_bytes > step.before_bytes
 
 
 def _told(name: str, finding: Finding, run: Run) -> Step:
@@ -106,7 +115,7 @@ def _step(name: str, finding: Finding, run: Run) -> Step | None:
         after_bytes=after.peak().bytes if estimated and after is not None else None,
         step_time_ratio=None,
         exact=technique.exact,
-        settings=lines(run.job, changed.job),
+        settings=changed_lines(run, changed, name),
         why=saved,
         alters_learning=technique.alters_learning,
         run=changed,

@@ -54,7 +54,7 @@ DIVIDING = frozenset({"zero-1", "zero-2", "zero-3", "fsdp"})
 # A change is riskier where it brings a library, touches how the job is launched, or depends on kernels that differ between versions.
 RISK = {
     "fused-linear-loss": 1, "fused-kernels": 1, "eight-bit-optimizer": 2, "sequence-packing": 2, "zero-1": 2, "zero-2": 2, "zero-3": 2,
-    "fsdp": 2, "optimizer-in-backward": 2, "selective-checkpointing": 1, "offload-optimizer": 3, "offload-parameters": 3, "offload-nvme": 4,
+    "fsdp": 2, "optimizer-in-backward": 2, "selective-checkpointing": 1, "offload-optimizer": 3, "offload-parameters": 4, "offload-nvme": 5,
     "tensor-parallel": 4, "context-parallel": 4, "ulysses": 4, "pipeline-parallel": 5, "expert-parallel": 4, "fp8-training": 3,
     "separate-rollout": 4, "offload-activations": 2, "tiled-mlp": 2, "galore": 3, "qlora": 2, "lora": 2, "dora": 2,
 }  # fmt: skip
@@ -70,7 +70,18 @@ GROUPS = (
     frozenset({"eight-bit-optimizer", "factored-optimizer", "momentum-only-optimizer", "galore", "offload-optimizer"}),
     frozenset({"context-parallel", "ulysses"}),
     frozenset({"paged-optimizer", "offload-optimizer"}),
+    frozenset({"paged-optimizer", "eight-bit-optimizer"}),  # one key names the optimizer: a plan that sets it twice cannot be followed
+    frozenset({"smaller-micro-batch", "optimizer-in-backward"}),
 )
+
+# How much else is learned, for each application: an adaptive optimizer of another kind, a smaller rank or 4 bits under adapters least, a sequence cut
+# in half most. The sum of a set decides before its time does.
+ALTERS = {
+    "factored-optimizer": 1, "momentum-only-optimizer": 1, "smaller-rank": 1, "cap-longest-batch": 1, "galore": 2, "lora": 2, "dora": 2, "qlora": 3,
+    "cap-vision-tokens": 3, "shorter-sequence": 4, "smaller-model": 6,
+}  # fmt: skip
+# What opens the way for others: divided parameters can be offloaded, a packed base can be left narrow, a disk follows the host.
+OPENERS = frozenset({"zero-3", "fsdp", "qlora", "gradient-checkpointing", "offload-optimizer", "tensor-parallel"})
 
 REPEATABLE = {
     "smaller-micro-batch": 10,
@@ -81,6 +92,12 @@ REPEATABLE = {
     "smaller-rank": 2,
     "more-gpus": 4,
 }
+
+
+def altered(name: str, kind: str | None) -> int:
+    """How much one application of a technique changes what is learned, on a run that trains ``kind``: 4 bits under adapters that are there cost little."""
+    return 1 if name == "qlora" and kind in ("lora", "dora") else ALTERS.get(name, 1)
+
 
 ORDER: dict[str, int] = {tier: index for index, tier in enumerate(TIERS)}
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor import knowledge
-from advisor.job import Job
+from advisor.job import Job, JobError
 from advisor.run import Run
 
 SCRIPT = "script"  # beside the layers' names: lines of the training script itself
@@ -38,19 +38,37 @@ def lines(before: Job, after: Job) -> Mapping[str, tuple[str, ...]]:
         return {}
 
 
-def changed_lines(before: Run, after: Run, technique: str | None = None) -> Mapping[str, tuple[str, ...]]:
+def changed_lines(before: Run, after: Run, technique: str | None = None, *, end: Run | None = None) -> Mapping[str, tuple[str, ...]]:
     """The lines for what was changed on purpose: values that only follow from it are the framework's business.
 
-    With ``technique``, the code of its page for this framework is added under :data:`SCRIPT` where no key says it.
+    With ``technique``, the code of its page for this framework is added under :data:`SCRIPT` where no key says it. ``end``: the run of the whole
+    plan; a key that a later step sets once more has its last value here already, so that no two lines of a plan disagree.
     """
     from advisor.frameworks.settings import settings
 
+    job = after.job if end is None or end is after else _at_last(before.job, after.job, end.job)
     try:
-        found = settings(before.job, after.job, after.job.framework.name, follows=following(before, after))
+        found = settings(before.job, job, job.framework.name, follows=following(before, after))
     except knowledge.KnowledgeError:
         found = {}
-    code = snippet(technique, after.job, bool(found)) if technique is not None else ()
+    code = snippet(technique, job, bool(found)) if technique is not None else ()
     return {**found, SCRIPT: code} if code else found
+
+
+def _at_last(before: Job, after: Job, end: Job) -> Job:
+    """``after``, each field that this step changes with the value that it has in ``end``."""
+    from advisor.frameworks.settings import changed
+
+    moved: dict[str, dict[str, Any]] = {}
+    for path, value in changed(before, after).items():
+        section, _, name = path.partition(".")
+        last = end.get(path)
+        if name and "." not in name and last is not None and last != value:
+            moved.setdefault(section, {})[name] = last
+    try:
+        return after.but(**moved) if moved else after
+    except JobError:  # the last values need the steps between
+        return after
 
 
 def following(before: Run, after: Run) -> frozenset[str]:

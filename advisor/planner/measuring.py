@@ -9,7 +9,7 @@ from functools import cached_property
 from advisor.arithmetic import CannotEstimate, estimate
 from advisor.job import JobError
 from advisor.ledger import Ledger
-from advisor.planner.constraints import ORDER, Constraints
+from advisor.planner.constraints import ORDER, Constraints, altered
 from advisor.planner.storage import host_of_node
 from advisor.run import Run
 from advisor.speed import step_time
@@ -33,8 +33,13 @@ class Candidate:
     shown_bytes: int  # what the device shows, the cache included
     capacity_bytes: int | None
     seconds_per_token: float
-    alters_learning: bool
+    altered: int  # how much of what is learned changes: advisor.planner.constraints.ALTERS, summed
     exact: bool
+
+    @property
+    def alters_learning(self) -> bool:
+        """Whether anything else is learned."""
+        return self.altered > 0
 
     @cached_property
     def error_bytes(self) -> int:
@@ -97,7 +102,7 @@ class Bench:
 
     def _new(self, key: Changes) -> Candidate | None:
         before: Run | None = self.start
-        exact, alters = True, False
+        exact, alters = True, 0
         if key:
             shorter = self._known.get(key[:-1])
             name, times = key[-1]
@@ -105,13 +110,14 @@ class Bench:
                 shorter = self.measure(key[:-1])
             if shorter is None:
                 return None
-            before, exact, alters = shorter.run, shorter.exact, shorter.alters_learning
+            before, exact, alters = shorter.run, shorter.exact, shorter.altered
             for _ in range(times):
                 after = self.apply(name, before)
                 if after is None:
                     return None
                 flags = all_techniques()[name].judged(before, after)
-                exact, alters = exact and flags.exact, alters or flags.alters_learning
+                exact = exact and flags.exact
+                alters += altered(name, before.job.method.kind) if flags.alters_learning else 0
                 before = after
         assert before is not None
         if self.constraints.keep_exact and not exact:
@@ -120,7 +126,7 @@ class Bench:
 
     def of_run(self, changes: Changes, run: Run, base: Candidate) -> Candidate | None:
         """A run that was made otherwise (a layout), measured as the outcome of ``changes``; numbers stay exact where ``base``'s were."""
-        return self._measured(changes, run, base.exact, base.alters_learning)
+        return self._measured(changes, run, base.exact, base.altered)
 
     def apply(self, name: str, run: Run) -> Run | None:
         """The changed run; the reason why not is kept."""
@@ -134,7 +140,7 @@ class Bench:
             return None
         return after
 
-    def _measured(self, key: Changes, run: Run, exact: bool, alters: bool) -> Candidate | None:
+    def _measured(self, key: Changes, run: Run, exact: bool, alters: int) -> Candidate | None:
         self.spent += 1
         try:
             ledger = estimate(run)

@@ -8,7 +8,9 @@ a set from which a change can be left out is none. The search is bounded: single
 
 from __future__ import annotations
 
-from advisor.planner.constraints import DIVIDING, REPEATABLE, RISK, WEIGHT, compatible
+from collections.abc import Collection
+
+from advisor.planner.constraints import DIVIDING, OPENERS, REPEATABLE, RISK, WEIGHT, compatible
 from advisor.planner.measuring import Bench, Candidate, Change, Changes, ordered
 from advisor.techniques import TIERLESS, all_techniques
 
@@ -22,30 +24,44 @@ BUDGET = 150  # estimates of one search, about 1 ms each
 ASKED = 6
 SHRUNK = 3
 GOOD_ENOUGH = 1.03  # of the time of a token: no need to look for a larger set that is faster
+PAYS_LATER = DIVIDING | {"qlora"}  # these may pay only together with the next change
 ENOUGH_DEPTH = 3  # sets of up to three are looked at even where a smaller one fits; beyond, the first depth that fits is taken
 
 
 def cost(c: Candidate, start: Candidate) -> tuple[int, float, int, int]:
-    """Altering last, then the time of a token in steps of :data:`SAME_TIME`, then how many changes, then how risky.
+    """How much else is learned, then the time of a token in steps of :data:`SAME_TIME`, then how many changes, then how risky.
 
     A set that is faster than the run as it is counts as equal to it: memory was asked for, and a change is not added for speed.
     """
     ratio = max(1.0, c.seconds_per_token / max(start.seconds_per_token, 1e-30))
-    return (c.alters_learning, round(round(ratio / SAME_TIME) * SAME_TIME, 3), len(c.changes), sum(RISK.get(i, 0) for i in c.ids))
+    return (c.altered, round(round(ratio / SAME_TIME) * SAME_TIME, 3), len(c.changes), sum(RISK.get(i, 0) for i in c.ids))
 
 
-def options(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: int, altering: bool) -> list[Change]:
-    """Single changes of the tiers that lower what ``base`` needs, repeatable ones at several strengths."""
+def options(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: int, altering: int) -> list[Change]:
+    """Changes of the tiers that lower what ``base`` needs by themselves, or on top of one that opens the way; repeatable ones at several strengths."""
+    found = _singles(bench, base, tiers, heavy=heavy, altering=altering)
+    known = {name for name, _ in found}
+    for opener in [name for name, _ in found if name in OPENERS]:
+        opened = bench.measure((*base.changes, (opener, 1)))
+        if opened is None:
+            continue
+        after = _singles(bench, opened, tiers, heavy=heavy, altering=altering, besides=known)
+        found += after
+        known |= {name for name, _ in after}
+    return found
+
+
+def _singles(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: int, altering: int, besides: Collection[str] = ()) -> list[Change]:
     found: list[Change] = []
     for name, technique in all_techniques().items():
-        if technique.tier not in tiers or not technique.estimated or name in base.ids or name in TIERLESS or not bench.constraints.permits(technique):
+        if name in besides or technique.tier not in tiers or not technique.estimated or name in base.ids or name in TIERLESS:
             continue
-        if WEIGHT.get(name, 0) > heavy:
+        if WEIGHT.get(name, 0) > heavy or not bench.constraints.permits(technique) or not compatible(base.ids | {name}):
             continue
         single = bench.measure((*base.changes, (name, 1)))
-        if single is None or (single.alters_learning and not base.alters_learning and not altering):
+        if single is None or single.altered - base.altered > altering:
             continue
-        if lowers(single, base) or name in DIVIDING:  # dividing may pay only with the next change
+        if lowers(single, base) or name in PAYS_LATER:
             found.append((name, 1))
             found.extend(_stronger(bench, base, name, single))
     return found
@@ -74,7 +90,7 @@ def free(bench: Bench, base: Candidate, tier: str) -> Candidate:
     """Take every change of a free tier that matters, the largest saving first, until it fits."""
     while not bench.fits(base):
         best: Candidate | None = None
-        for change in options(bench, base, frozenset({tier}), heavy=0, altering=False):
+        for change in options(bench, base, frozenset({tier}), heavy=0, altering=0):
             tried = bench.measure((*base.changes, change))
             if tried is not None and (best is None or (not bench.may_fit(tried), tried.used_bytes) < (not bench.may_fit(best), best.used_bytes)):
                 best = tried
@@ -85,7 +101,7 @@ def free(bench: Bench, base: Candidate, tier: str) -> Candidate:
     return base
 
 
-def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str], *, heavy: int, altering: bool, tightly: bool = False) -> list[Candidate]:
+def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str], *, heavy: int, altering: int, tightly: bool = False) -> list[Candidate]:
     """Fitting minimal sets on top of ``base``, cheapest first; empty where none was found."""
     singles = _by_saving(bench, base, options(bench, base, tiers, heavy=heavy, altering=altering))
     everything = _descend(bench, base, singles)
@@ -123,27 +139,47 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
 
 
 def _by_saving(bench: Bench, base: Candidate, singles: list[Change]) -> list[Change]:
-    """The changes that save most by themselves, at most :data:`WIDTH`; those that divide are kept, because they pay with others."""
+    """The changes that save most, at most :data:`WIDTH`; those that divide or pack are kept, because they pay with others."""
     least = MATTERS * (base.capacity_bytes or base.used_bytes)
-    alone = {
-        change: c.used_bytes
-        for change in singles
-        if (c := bench.measure((*base.changes, change))) is not None and (base.used_bytes - c.used_bytes > least or change[0] in DIVIDING)
-    }
-    ranked = sorted(alone, key=lambda change: (change[0] not in DIVIDING, alone[change]))
-    return sorted(ranked[:WIDTH], key=lambda change: alone[change])
+    openers = [name for name, _ in singles if name in OPENERS]
+    gains = {change: _gain(bench, base, change, openers) for change in singles}
+    kept = [change for change in singles if gains[change] > least or change[0] in PAYS_LATER]
+    ranked = sorted(kept, key=lambda change: (change[0] not in PAYS_LATER, -gains[change]))
+    return sorted(ranked[:WIDTH], key=lambda change: -gains[change])
+
+
+def _gain(bench: Bench, base: Candidate, change: Change, openers: list[str]) -> int:
+    """Bytes that a change saves alone, or, where it does not apply alone, on top of what opens the way for it."""
+    alone = bench.measure((*base.changes, change))
+    if alone is not None:
+        return base.used_bytes - alone.used_bytes
+    gain = 0
+    for opener in openers:
+        opened, both = bench.measure((*base.changes, (opener, 1))), bench.measure((*base.changes, (opener, 1), change))
+        if opened is not None and both is not None:
+            gain = max(gain, opened.used_bytes - both.used_bytes)
+    return gain
 
 
 def _descend(bench: Bench, base: Candidate, singles: list[Change]) -> Candidate:
-    """Everything together, one after the other while it still saves: about the least that these changes can reach."""
+    """About the least that these changes can reach: one after the other while it still saves, beginning with each that excludes or opens others."""
+    ways = [_greedy(bench, base, singles)]
+    for first in singles:
+        if first[0] in PAYS_LATER | {"lora", "dora", "galore"}:
+            ways.append(_greedy(bench, base, [first, *(s for s in singles if s != first)]))
+    return min(ways, key=lambda c: c.used_bytes)
+
+
+def _greedy(bench: Bench, base: Candidate, singles: list[Change]) -> Candidate:
     c = base
-    for name, times in singles:
-        names = c.ids | {name}
-        if name in c.ids or not compatible(names) or (bench.constraints.most_changes is not None and len(names) > bench.constraints.most_changes):
-            continue
-        tried = bench.measure((*c.changes, (name, times)))
-        if tried is not None and lowers(tried, c):
-            c = tried
+    for _ in range(2):  # what another change opened, or made worth it, is tried once more
+        for name, times in singles:
+            names = c.ids | {name}
+            if name in c.ids or not compatible(names) or (bench.constraints.most_changes is not None and len(names) > bench.constraints.most_changes):
+                continue
+            tried = bench.measure((*c.changes, (name, times)))
+            if tried is not None and (lowers(tried, c) or (c is base and name in PAYS_LATER)):
+                c = tried
     return c
 
 

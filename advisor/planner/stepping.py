@@ -9,6 +9,7 @@ from advisor.planner.lines import changed_lines, lines
 from advisor.planner.measuring import Bench, Candidate, Change, ordered, technique_of
 from advisor.planner.searching import lowers
 from advisor.report import Point, Step
+from advisor.run import Run
 from advisor.techniques import TIERLESS, Technique, all_techniques
 from advisor.units import show
 
@@ -24,12 +25,12 @@ def steps(bench: Bench, start: Candidate, end: Candidate, first: frozenset[str],
         after = end if index == len(sequence) - 1 else bench.measure(sequence[: index + 1])
         if after is None:
             continue
-        out.append(_step(bench, sequence[index], before, after, tightly=tightly))
+        out.append(_step(bench, sequence[index], before, after, tightly=tightly, end=end.run))
         before = after
     return tuple(out)
 
 
-def _step(bench: Bench, change: Change, before: Candidate, after: Candidate, *, tightly: bool) -> Step:
+def _step(bench: Bench, change: Change, before: Candidate, after: Candidate, *, tightly: bool, end: Run | None = None) -> Step:
     technique = technique_of(change)
     ratio = after.seconds_per_token / before.seconds_per_token if before.seconds_per_token > 0 else None
     why = _why(technique, before, after, ratio)
@@ -43,7 +44,7 @@ def _step(bench: Bench, change: Change, before: Candidate, after: Candidate, *, 
         after_bytes=after.peak_bytes if technique.estimated else None,
         step_time_ratio=ratio if technique.estimated else None,
         exact=flags.exact,
-        settings=changed_lines(before.run, after.run, technique.id),
+        settings=changed_lines(before.run, after.run, technique.id, end=end),
         why=why,
         fits_after=None if after.capacity_bytes is None else bench.fits(after, tightly=tightly),
         alters_learning=flags.alters_learning,
@@ -59,8 +60,10 @@ def _why(technique: Technique, before: Candidate, after: Candidate, ratio: float
         return "An action: what it frees cannot be estimated from the job."
     saved = words.saving(before.ledger, after.ledger, before.shown_bytes, after.shown_bytes)
     flags = technique.judged(before.run, after.run)
-    stall = words.ring(after.run) if technique.id == "context-parallel" else ""
-    return f"{saved}{words.price(ratio)}{stall}{words.learning(flags.exact, flags.alters_learning)}"
+    more = words.ring(after.run) if technique.id == "context-parallel" else words.host(before, after)
+    if technique.tier == "hardware":
+        saved = f"{words.hardware(after.run)} {saved}".strip()
+    return f"{saved}{more}{words.price(ratio)}{words.learning(flags.exact, flags.alters_learning)}"
 
 
 def title(technique: str) -> str:

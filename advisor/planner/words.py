@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 from advisor.ledger import Ledger
+from advisor.planner.storage import host_of_node
 from advisor.run import Run
 from advisor.units import show
+
+if TYPE_CHECKING:
+    from advisor.planner.measuring import Candidate
 
 PART_WORDS = {
     "dequantised": "dequantised weights",
@@ -18,19 +25,60 @@ NEGLIGIBLE = 1 << 20
 def saving(before: Ledger, after: Ledger, used_before: int, used_after: int) -> str:
     """Which parts at the peak became smaller, or larger: ``Takes 12.1 GiB off the peak (activations 20.3 GiB to 8.2 GiB).``"""
     now, then = before.peak(), after.peak()
-    parts, later = before.by_part(), after.by_part()
-    moved = sorted(((parts.get(p, 0) - later.get(p, 0), p) for p in {*parts, *later}), reverse=True)
-    shrunk = [f"{PART_WORDS.get(p, p)} {show(parts.get(p, 0))} to {show(later.get(p, 0))}" for d, p in moved if d > 0.02 * max(1, now.bytes)][:3]
-    detail = f" ({', '.join(shrunk)})" if shrunk else ""
     off = now.bytes - then.bytes
     if off > NEGLIGIBLE:
         moment = f" The peak moves from {now.phase} to {then.phase}." if now.phase != then.phase else ""
-        return f"Takes {show(off)} off the peak{detail}.{moment}"
+        return f"Takes {show(off)} off the peak{_moved(before.by_part(), after.by_part(), now.bytes)}.{moment}"
+    if off < -NEGLIGIBLE:
+        return f"Adds {show(-off)} to the peak{_moved(before.by_part(), after.by_part(), now.bytes, both=True)}."
     if used_before - used_after > NEGLIGIBLE:
         return f"Hands back {show(used_before - used_after)} that the allocator or other libraries held; the tensors at the peak stay."
-    if off < -NEGLIGIBLE:
-        return f"Adds {show(-off)} to the peak."
-    return "The peak of the step stays; what it changes lies outside it."
+    return f"The peak {_at(now.phase)} stays.{_elsewhere(before, after)}"
+
+
+def _moved(parts: Mapping[str, int], later: Mapping[str, int], peak: int, *, both: bool = False) -> str:
+    """`` (activations 20.3 GiB to 8.2 GiB, ...)``: at most three parts that shrank, and, with ``both``, those that grew."""
+    names = {*parts, *later}
+    moved = sorted(((parts.get(p, 0) - later.get(p, 0), p) for p in names), key=lambda x: -abs(x[0]) if both else -x[0])
+    told = [f"{PART_WORDS.get(p, p)} {show(parts.get(p, 0))} to {show(later.get(p, 0))}" for d, p in moved if (abs(d) if both else d) > 0.02 * max(1, peak)]
+    return f" ({', '.join(told[:3])})" if told else ""
+
+
+def _elsewhere(before: Ledger, after: Ledger) -> str:
+    """Where a change lowers what is held, if not at the peak: the phase in which it saves most."""
+    then = after.phases()
+    saved, phase = max(((size - then.get(phase, size), phase) for phase, size in before.phases().items()), default=(0, ""))
+    if saved <= NEGLIGIBLE:
+        return " What it changes lies outside of what is estimated."
+    now, later = before.peak((phase,)), after.peak((phase,))
+    return f" {_at(phase).capitalize()} {show(saved)} less is held{_moved(before.by_part(now.moment.id), after.by_part(later.moment.id), now.bytes)}."
+
+
+def _at(phase: str) -> str:
+    return {"loss": "at the loss", "step": "in the optimizer step", "forward": "in the forward pass", "backward": "in the backward pass"}.get(
+        phase, f"in {phase}"
+    )
+
+
+def host(before: Candidate, after: Candidate) -> str:
+    """What a change asks of the host: bytes of one node, for all of its ranks."""
+    ranks = max(1, min(after.run.world, after.run.job.hardware.gpus_per_node or 1))
+    need = host_of_node(after.ledger, ranks)
+    if need - host_of_node(before.ledger, ranks) <= NEGLIGIBLE:
+        return ""
+    offload, strategy = after.run.job.offload, after.run.job.parallel.strategy or ""
+    # torch's CPUOffload and CPUOffloadPolicy pin by default, and so do the libraries that offload activations; DeepSpeed only where it is asked to
+    pinned = offload.activations == "cpu" or (offload.parameters == "cpu" and strategy.startswith("fsdp"))
+    known = after.run.job.hardware.host_memory_gib
+    asked = "" if known is not None else "; make sure that it has so much"
+    return f" A node's host then holds {show(need)}{' of pinned memory' if pinned else ''}{f' for its {ranks} GPUs' if ranks > 1 else ''}{asked}."
+
+
+def hardware(run: Run) -> str:
+    """Which cards, and how many of them."""
+    name = run.card.name if run.card is not None else "the same card"
+    nodes = run.job.hardware.nodes or 1
+    return f"{run.world} x {name}{f', {nodes} nodes' if nodes > 1 else ''}."
 
 
 def price(ratio: float | None) -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.run import Run
-from advisor.techniques.conditions import BITSANDBYTES, FSDP, PEFT, card_lacks, first, framework_lacks, not_nvidia, trains_adapters
+from advisor.techniques.conditions import BITSANDBYTES, PEFT, card_lacks, first, framework_lacks, not_nvidia, trains_adapters
 from advisor.techniques.technique import NotApplicable, technique
 
 RANK = 16  # PEFT's examples and most recipes; PEFT's own default is 8
 LEAST_RANK = 4
 STOCK_PEFT = frozenset({"hf-trainer", "trl", "accelerate", "llama-factory", "axolotl", "custom", "ms-swift"})
+OWN_LINES = frozenset(
+    {"hf-trainer", "accelerate", "custom", "deepspeed", "fsdp-qlora"}
+)  # the base is prepared by the reader's own script; elsewhere the trainer decides
 
 
 DORA = STOCK_PEFT | {"torchtune", "megatron-bridge"}
@@ -79,7 +82,9 @@ def qlora(run: Run) -> Run | NotApplicable:
         return NotApplicable("a base packed by bitsandbytes cannot be split over tensor or pipeline ranks")
     if job.load is not None and job.load.materialise == "meta":
         return NotApplicable("bitsandbytes packs real weights while they are moved to the card; a meta-device load has none")
-    method = {"base": "nf4", "double_quant": True, "kbit_preparation": job.framework.name in STOCK_PEFT and p.strategy not in FSDP}
+    method: dict[str, Any] = {"base": "nf4", "double_quant": True}
+    if job.framework.name is None or job.framework.name in OWN_LINES:
+        method["kbit_preparation"] = False  # the lines that the page gives freeze the base without widening the rest of it
     if trains_adapters(run):
         return run.but(method=method)
     return _adapted(run, "lora", **method)

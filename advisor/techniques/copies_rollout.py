@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.job import Rollout
 from advisor.run import Run
-from advisor.techniques.conditions import allocator_with, framework_lacks
+from advisor.techniques.conditions import allocator_with, framework_lacks, older
 from advisor.techniques.curing import cured, extra, ineffective
 from advisor.techniques.technique import NotApplicable, technique
 
@@ -48,6 +48,8 @@ def rollout_sleep(run: Run) -> Run | NotApplicable:
     freed = cured(run, "rollout-resident", also=ineffective("rollout.sleep"))
     if rollout.sleep in ("level-1", "level-2"):
         return freed or NotApplicable(f"the engine sleeps already ({rollout.sleep})")
+    if freed is None and run.job.framework.name == "trl" and (reason := older(run, "trl", (0, 23))):
+        return NotApplicable(f"vllm_enable_sleep_mode: {reason}")  # trl grpo_config.py: not in 0.22.2
     base = freed or run
     if (run.job.framework.allocator or {}).get("expandable_segments") is True:
         base = base.but(framework={"allocator": allocator_with(run, expandable_segments=False)})  # cumem and expandable segments exclude each other

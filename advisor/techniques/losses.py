@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.run import Run
-from advisor.techniques.conditions import LIGER, LIGER_AS_ONE, LIGER_PARTS, MEGATRON, first, framework_lacks
+from advisor.techniques.conditions import LIGER, LIGER_AS_ONE, LIGER_PARTS, MEGATRON, first, framework_lacks, older
 from advisor.techniques.technique import NotApplicable, technique
 
 CHUNKED = frozenset({"torchtune", "trl", "axolotl", "deepspeed", "arctic", "custom"})  # with a setting (deepspeed: its tiled loss)
@@ -34,6 +34,15 @@ def fused_linear_loss(run: Run) -> Run | NotApplicable:
     return run.but(activations={"loss": "fused-linear", **parts}, framework={"keeps_outputs": False})
 
 
+def _trl_lacks(run: Run) -> str | None:
+    """SFTConfig takes ``chunked_nll`` from TRL 1.4 on (sft_config.py; not in 1.3.0); other trainers of TRL have no key for it."""
+    if run.job.framework.name != "trl":
+        return None
+    if run.job.objective not in (None, "sft"):
+        return f"TRL has no setting for it in {run.job.objective}: its later versions work in slices by themselves"
+    return older(run, "trl", (1, 4))
+
+
 @technique("chunked-loss", tier="batch")
 def chunked_loss(run: Run) -> Run | NotApplicable:
     """Head product and loss for a few slices of the tokens in turn."""
@@ -41,5 +50,5 @@ def chunked_loss(run: Run) -> Run | NotApplicable:
         return NotApplicable("the loss works in slices already")
     if run.job.framework.name in MEGATRON - {"nemo"}:
         return NotApplicable(f"{run.job.framework.name} has the vocabulary-parallel loss instead")
-    reason = first(framework_lacks(run, CHUNKED, "a chunked loss"), whole_vocabulary(run))
+    reason = first(framework_lacks(run, CHUNKED, "a chunked loss"), _trl_lacks(run), whole_vocabulary(run))
     return NotApplicable(reason) if reason else run.but(activations={"loss": "chunked"}, framework={"keeps_outputs": False})
