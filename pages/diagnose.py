@@ -1,5 +1,7 @@
 """Diagnose: paste what there is of a failed run; the verdict, the causes, the plan, and a link that brings it back."""
 
+from dataclasses import replace
+
 import streamlit as st
 
 from advisor import knowledge
@@ -12,7 +14,7 @@ from advisor.stating import StatingError, state, validated
 from advisor.views.address import arrived, write
 from advisor.views.causes import show_causes, show_others
 from advisor.views.changes import show_changes, show_first
-from advisor.views.facts import assumed, question, understood
+from advisor.views.facts import assumed, follow_ups, question, understood
 from advisor.views.field_widget import NOT_KNOWN
 from advisor.views.leaving import show_leaving
 from advisor.views.ledger_chart import show_ledger
@@ -51,6 +53,12 @@ def stated(path: str, key: str) -> None:
         answer(Reading(*state(HELD.reading.job, HELD.reading.evidence, {path: validated(path, value)}, "this page")))
     except StatingError as error:
         HELD.complaint = str(error)
+
+
+def seen(mark: str) -> None:
+    """The reader told what a second try showed."""
+    evidence = HELD.reading.evidence
+    answer(Reading(HELD.reading.job, replace(evidence, marks=(*evidence.marks, mark))))
 
 
 def take_sample(name: str) -> None:
@@ -152,7 +160,7 @@ banner(report.verdict, report.sentence)
 figures(report.ledger, report.capacity_bytes, report.capacity_why)
 printed(report.evidence.failure, report.ledger)
 show_first(report)
-question(report, stated)
+question(report, stated, seen)
 if report.verdict == "unreadable":
     understood(report)
     st.stop()
@@ -161,6 +169,7 @@ if report.verdict not in ("unreadable", "not-memory") and report.ledger is not N
     clicked = show_ledger(report.ledger, report.capacity_bytes, "ledger")
     open_part(report.ledger, clicked, "part")
 show_causes(report)
+follow_ups(report, seen)
 show_changes(report, HELD.get("texts", ()))
 if report.run is not None and report.verdict not in ("unreadable", "not-memory"):
     st.header("Prove it: probe this run")

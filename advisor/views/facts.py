@@ -12,10 +12,11 @@ from advisor.evidence import Fact
 from advisor.render import words
 from advisor.report import Question, Report
 from advisor.units import show
-from advisor.views.field_widget import ask, kind
+from advisor.views.field_widget import NOT_KNOWN, ask, kind
 from advisor.views.words import plain, table
 
 CHIPS_SHOWN = 12
+LEFT_OPEN = "question-left-open"  # the text of a question that the reader cannot answer
 SIZES = (
     ("requested_bytes", "Asked for"),
     ("allocated_bytes", "Allocated by PyTorch"),
@@ -85,14 +86,20 @@ def _card_name(id: object) -> str:
     return card.name if card else str(id)
 
 
-def question(report: Report, changed: Callable[[str, str], None]) -> None:
+def question(report: Report, changed: Callable[[str, str], None], seen: Callable[[str], None]) -> None:
     """The one unknown that moves the verdict most; "I don't know" is always an answer."""
     asked: Question | None = report.next_question
-    if asked is None:
+    if asked is None or st.session_state.get(LEFT_OPEN) == asked.text:
         return
     with st.container(border=True):
         moves = f" It moves the estimate by {show(asked.moves_bytes)}." if asked.moves_bytes else ""
         st.markdown(f":material/contact_support: **What would help most to know:** {plain(asked.text)}{moves}")
+        if asked.answers:
+            with st.container(horizontal=True):
+                for answer in asked.answers:
+                    st.button(plain(answer.says), key=f"seen:{answer.mark}", on_click=seen, args=(answer.mark,))
+                st.button(NOT_KNOWN, key="seen:unknown", type="tertiary", on_click=_leave_open, args=(asked.text,))
+            return
         options, formatted = list(asked.options), None
         if asked.field == "hardware.gpu" and not options:
             options, formatted = list(cards.catalogue()), _card_name
@@ -103,3 +110,18 @@ def question(report: Report, changed: Callable[[str, str], None]) -> None:
             st.caption("Leave it empty if you don't know.")
         else:
             ask(asked.field, None, f"ask:{asked.field}", changed, options=options or None, unknown=True, formatted=formatted)
+
+
+def _leave_open(text: str) -> None:
+    st.session_state[LEFT_OPEN] = text
+
+
+def follow_ups(report: Report, seen: Callable[[str], None]) -> None:
+    """A second try tells the causes apart: what came of it, as one click each."""
+    if not report.follow_ups:
+        return
+    with st.container(border=True):
+        st.markdown(":material/science: **Tried something since? Say what happened,** and the causes are weighed again. What tells most stands first.")
+        with st.container(horizontal=True):
+            for said in report.follow_ups:
+                st.button(plain(said.says), key=f"seen:{said.mark}", on_click=seen, args=(said.mark,))

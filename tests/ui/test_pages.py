@@ -219,3 +219,26 @@ def test_ticked_changes_are_a_diff_of_what_was_pasted() -> None:
     assert not at.exception
     diffs = [c.value for c in at.code if c.value.startswith("--- a/args.py")]
     assert diffs and "use_liger_kernel=True" in diffs[0]
+
+
+def test_what_a_second_try_showed_is_one_click_and_travels() -> None:
+    at = sample("1-loss-qlora")
+    first = {f.cause: f.confidence for f in at.session_state.report.findings}
+    offered = at.session_state.report.follow_ups
+    assert offered
+    at.button(key=f"seen:{offered[0].mark}").click().run()
+    assert not at.exception
+    assert offered[0].mark in at.session_state.reading.evidence.marks
+    assert offered[0].mark in at.session_state.address["marks"]
+    assert {f.cause: f.confidence for f in at.session_state.report.findings} != first
+    assert offered[0].mark not in {s.mark for s in at.session_state.report.follow_ups}
+
+
+def test_a_question_about_what_was_seen_is_answered_or_left_open() -> None:
+    at = app().run()
+    at.text_area(key="pasted").input("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.60 GiB").run()
+    next(b for b in at.button if b.label == "Diagnose").click().run()
+    asked = at.session_state.report.next_question
+    assert asked is not None and asked.answers
+    at.button(key="seen:unknown").click().run()
+    assert not at.exception and not any(b.key == f"seen:{asked.answers[0].mark}" and b.label == asked.answers[0].says for b in at.button)
