@@ -23,6 +23,7 @@ from advisor.frameworks.derive.megatron import (
 )
 from advisor.frameworks.derive.megatron_model import megatron_checkpoint, megatron_config, megatron_sequence, write_megatron_sequence
 from advisor.frameworks.derive.nemo import nemo_parallel, write_nemo
+from advisor.frameworks.derive.openrlhf import openrlhf_budget, openrlhf_models, write_openrlhf_budget
 from advisor.frameworks.derive.rollouts import (
     engines,
     prompt_and_completion,
@@ -84,6 +85,8 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "megatron-config": Derivation(megatron_config, tolerates=("hf-checkpoint", "tokenizer-model", "tensor-model-parallel-size")),
     "megatron-sequence": Derivation(megatron_sequence, write_megatron_sequence, samples=({"batch.seq_len": 4_096},)),
     "megatron-checkpoint": Derivation(megatron_checkpoint, of_paths=True),
+    "openrlhf-models": Derivation(openrlhf_models),
+    "openrlhf-budget": Derivation(openrlhf_budget, write_openrlhf_budget, samples=({"batch.token_budget": 16_192},)),
     "slime-budget": Derivation(slime_budget, write_slime_budget, samples=({"batch.token_budget": 9_216},)),
     "slime-sequence": Derivation(slime_sequence, write_slime_sequence, samples=({"batch.seq_len": 4_096},)),
     "mpt-config": Derivation(mpt_config),

@@ -156,14 +156,14 @@ class _Script:
                 self._named(program, start)
                 self.program(words[at + 1 :], start)
                 return
-            if word.startswith("-") and word != "-m" and (scope or program):
+            if word.startswith("-") and word != "-m" and not (word == "--module" and scope) and (scope or program):
                 if re.search(r"\s", word.partition("=")[0]) or (word in ("-c", "-lc") and at + 1 < len(words)):
                     self._nested(words[at + 1] if word.startswith(("-c", "-lc")) else word, start)
                     at += 2
                     continue
                 at = self.flag(words, at, start, scope or _scope_of(program))
                 continue
-            if word == "-m" and at + 1 < len(words):
+            if (word == "-m" or (word == "--module" and scope)) and at + 1 < len(words):
                 scope = _LAUNCH_MODULES.get(words[at + 1], "")
                 program.append(f"-m {words[at + 1]}")
                 at += 2
