@@ -46,17 +46,18 @@ def _defaults_for(kind: str, source: str | None) -> Mapping[str, Any]:
     return {name: value for name, value in known.items() if isinstance(value, (bool, str, dict))}
 
 
-def read(config: Mapping[str, Any], *, name: str | None = None, source: str | None = None, mlp: str | None = None) -> Architecture:
+def read(config: Mapping[str, Any], *, name: str | None = None, source: str | None = None, mlp: str | None = None, hub: bool = False) -> Architecture:
     """The architecture that a config describes, as transformers 5 builds it (remote code and Megatron: experts apart).
 
     ``source`` is whose modelling code runs and ``mlp`` (``gated`` or ``plain``) what the job says of it, as in the job's ``model``.
+    ``hub``: the config is a hub model's own, so what it leaves out is its config class's default whoever's code runs it.
     A ``model_type`` without a reader is read by its keys, and ``unread`` says so.
 
     Raises:
         ConfigError: where a key that decides the shape is missing or wrong; the message names it. ``name`` is put in front.
     """
     try:
-        keys = _keys(config, source, mlp)
+        keys = _keys(config, source, mlp, hub=hub)
         module = READERS.get(keys.model_type)
         if module is None:
             architecture = guessed(keys)
@@ -73,14 +74,14 @@ def read(config: Mapping[str, Any], *, name: str | None = None, source: str | No
     return architecture
 
 
-def _keys(config: Mapping[str, Any], source: str | None, mlp: str | None) -> Keys:
+def _keys(config: Mapping[str, Any], source: str | None, mlp: str | None, *, hub: bool) -> Keys:
     if not isinstance(config, Mapping):
         raise ConfigError(f"a model's config must be a mapping of keys to values, not {type(config).__name__}")
     _check_bounds(config, 0, [0])
     kind = config.get("model_type")
     if kind is not None and (not isinstance(kind, str) or len(kind) > 100):
         raise ConfigError("model_type must be a word such as 'llama'")
-    keys = Keys(config, _defaults_for(kind or "", source))
+    keys = Keys(config, _defaults_for(kind or "", None if hub else source))
     keys.source, keys.gated = source or "", None if mlp is None else mlp == "gated"
     return keys
 
@@ -121,7 +122,7 @@ def _read_model(model: Model) -> Architecture | None:
     if model.config is not None:
         return read(model.config, source=model.source, mlp=model.mlp)
     preset = presets.find(model.name or "")
-    return read(preset.config, name=preset.hub_id, source=model.source, mlp=model.mlp) if preset else None
+    return read(preset.config, name=preset.hub_id, source=model.source, mlp=model.mlp, hub=True) if preset else None
 
 
 def _check_bounds(value: Any, depth: int, seen: list[int]) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 from advisor.architecture import ConfigError, of_model
 from advisor.evidence import Evidence, Fact
 from advisor.job import Job
-from advisor.resolving import activations, batch, method, objective, optimizer, parallel, precision
+from advisor.resolving import activations, batch, method, modelling, objective, optimizer, parallel, precision
 from advisor.resolving.draft import Draft
 from advisor.run import Run
 
 __all__ = ["fill"]
 
 # Later steps look at what earlier ones settled: the method decides the precision of adapters, the strategy who makes the compute copy.
-STEPS = (method.settle, parallel.settle, objective.settle, precision.settle, optimizer.settle, batch.settle, activations.settle)
+STEPS = (method.settle, parallel.settle, modelling.settle, objective.settle, precision.settle, optimizer.settle, batch.settle, activations.settle)
 
 
 def fill(job: Job, evidence: Evidence, facts: dict[str, Fact]) -> Run:

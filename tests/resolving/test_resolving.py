@@ -248,3 +248,24 @@ def test_megatron_divides_experts_as_everything_else_unless_told() -> None:
     assert run(parallel=parallel, hardware=hardware, framework={"name": "megatron-lm"}).job.parallel.expert_tensor == 2
     assert run(parallel={**parallel, "expert_tensor": 1}, hardware=hardware, framework={"name": "megatron-lm"}).job.parallel.expert_tensor == 1
     assert run(parallel={"strategy": "fsdp2", "tensor": 2, "expert": 2}, hardware=hardware, framework={"name": "torchtitan"}).job.parallel.expert_tensor == 1
+
+
+@pytest.mark.parametrize(
+    ("framework", "parallel", "source"),
+    [
+        ("litgpt", {}, "litgpt"),
+        ("torchtune", {}, "torchtune"),
+        ("torchtitan", {}, "torchtitan"),
+        ("megatron-lm", {}, "megatron"),
+        ("verl", {"strategy": "megatron-distributed"}, "megatron"),
+        ("verl", {"strategy": "fsdp2"}, None),
+        ("trl", {}, None),
+    ],
+)
+def test_the_trainers_own_modules_run_where_it_has_some(framework: str, parallel: dict[str, Any], source: str | None) -> None:
+    assert run(framework={"name": framework}, parallel=parallel).job.model.source == source
+
+
+def test_litgpt_shards_with_several_devices_and_not_with_one() -> None:
+    one, four = (run(framework={"name": "litgpt"}, hardware={"gpu": "a100-80gb", "gpus_per_node": n}) for n in (1, 4))
+    assert (one.job.parallel.strategy, four.job.parallel.strategy, four.job.activations.checkpointing) == ("none", "fsdp1", "full")
