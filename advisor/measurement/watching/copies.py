@@ -13,6 +13,7 @@ import torch
 from advisor.measurement.watching.finding import Finding
 from advisor.measurement.watching.holders import NOBODY, Holder
 from advisor.measurement.watching.owned import short, tensors
+from advisor.measurement.watching.sampling import sample
 from advisor.units import show
 
 SAMPLES = 64
@@ -27,6 +28,7 @@ def find(
     for part, name, tensor in tensors(model, optimizer):
         if part != "gradients" and tensor.numel() > 1:
             owned.setdefault(tensor.numel(), []).append((part, name, tensor))
+    samples = Samples()
     groups: dict[Holder, list[tuple[torch.Tensor, str | None]]] = {}
     for stranger in strangers:
         if stranger.grad_fn is not None:
@@ -34,7 +36,7 @@ def find(
         candidates = owned.get(stranger.numel(), [])
         if not candidates:
             continue
-        same = next((part for part, _, tensor in candidates if same_values(tensor, stranger)), None)
+        same = next((part for part, _, tensor in candidates if samples.same_values(tensor, stranger)), None)
         alike = any(tensor.shape == stranger.shape for _, _, tensor in candidates)
         holder = held.get(id(stranger), NOBODY)
         if same is not None or (alike and holder.module):
@@ -60,25 +62,28 @@ def _finding(holder: Holder, members: list[tuple[torch.Tensor, str | None]], lea
     return Finding(kind, title, holder.where, size, dtype, "optimizer" if parts == {"optimizer"} else "weights", holder.name, step)
 
 
-def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of equal element count hold the same values, as they are or transposed."""
-    if one.shape == other.shape:
-        pairs = [(one, other)]
-    elif one.dim() == 2 and other.shape == one.shape[::-1]:
-        pairs = [(one, other.t())]
-    else:
-        pairs = [(one, other.view(one.shape))] if other.is_contiguous() else []
-    return any(_sampled_equal(a, b) for a, b in pairs)
+class Samples:
+    """Values of tensors at fixed places, each read from its device once."""
 
+    def __init__(self) -> None:
+        self._taken: dict[tuple[int, bool], torch.Tensor] = {}
+        self._values: dict[tuple[int, bool, torch.dtype], tuple[float, ...]] = {}
 
-def _sampled_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if not (one.is_floating_point() and other.is_floating_point()):
-        return False
-    with torch.no_grad():
-        count = min(SAMPLES, one.numel())
-        flat = torch.linspace(0, one.numel() - 1, count, device="cpu").round().long()
-        index = torch.unravel_index(flat, one.shape)
+    def same_values(self, one: torch.Tensor, other: torch.Tensor) -> bool:
+        """Whether two tensors of equal element count hold the same values, as they are or transposed, in the narrower dtype of the two."""
+        if not (one.is_floating_point() and other.is_floating_point()):
+            return False
+        turned = one.dim() == 2 and other.shape == one.shape[::-1] and one.shape != other.shape
+        if not turned and one.shape != other.shape and not other.is_contiguous():
+            return False
         narrow = one.dtype if one.element_size() <= other.element_size() else other.dtype
-        a = one.detach()[tuple(i.to(one.device) for i in index)].to("cpu", narrow).float()
-        b = other.detach()[tuple(i.to(other.device) for i in index)].to("cpu", narrow).float()
-        return bool((a == b).all()) and bool((a != a[0]).any())
+        values = self._of(one, False, narrow)
+        return values == self._of(other, turned, narrow) and any(value != values[0] for value in values)
+
+    def _of(self, tensor: torch.Tensor, turned: bool, dtype: torch.dtype) -> tuple[float, ...]:
+        key = id(tensor), turned
+        if (values := self._values.get((*key, dtype))) is None:
+            if (taken := self._taken.get(key)) is None:
+                taken = self._taken[key] = sample(tensor.detach().t() if turned else tensor, SAMPLES).cpu()
+            values = self._values[*key, dtype] = tuple(taken.to(dtype).tolist())
+        return values

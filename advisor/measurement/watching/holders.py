@@ -1,12 +1,11 @@
-"""Every live tensor that neither the model nor the optimizer owns, and which variable holds it.
+"""Which variable holds a tensor that neither the model nor the optimizer owns.
 
-Live tensors come from the garbage collector's list. A holder is found from the other end: a search from the local and global names of the
-frames that run, through containers, objects and modules. Nothing found is kept: only ids, sizes and names leave this module.
+A search from the local and global names of the frames that run, through containers, objects and modules. Nothing found is kept: only ids and
+names leave this module.
 """
 
 from __future__ import annotations
 
-import gc
 import inspect
 import sys
 import types
@@ -17,7 +16,7 @@ from typing import Any
 
 import torch
 
-from advisor.measurement.watching import sites
+from advisor.measurement.watching import binding, sites
 
 MAX_VISITED = 200_000
 MAX_DEPTH = 14
@@ -36,32 +35,6 @@ class Holder:
 
 
 NOBODY = Holder("(no Python name)", "", "")
-
-
-def plain(tensor: torch.Tensor) -> torch.Tensor:
-    """A sharded tensor's local part."""
-    local = getattr(tensor, "_local_tensor", None)
-    return local if isinstance(local, torch.Tensor) else tensor
-
-
-def storage_of(tensor: torch.Tensor) -> int | None:
-    """A key of the tensor's storage; ``None`` where it holds no memory."""
-    try:
-        storage = plain(tensor).untyped_storage()
-        return storage._cdata if storage.nbytes() else None
-    except (RuntimeError, NotImplementedError):
-        return None
-
-
-def live_tensors() -> Iterator[torch.Tensor]:
-    """Tensors that Python knows, meta tensors and wrappers left out."""
-    kinds: dict[type, bool] = {}  # isinstance would ask torch's metaclass, a million times
-    for item in gc.get_objects():
-        kind = type(item)
-        if (known := kinds.get(kind)) is None:
-            known = kinds[kind] = issubclass(kind, torch.Tensor) and kind.__module__.partition(".")[0] == "torch"
-        if known and item.device.type != "meta" and not hasattr(item, "_local_tensor"):
-            yield item
 
 
 def holders(wanted: set[int], owned: Iterable[object]) -> dict[int, Holder]:
@@ -157,7 +130,7 @@ def _named(frame: types.FrameType, name: str, value: object, path: str) -> Holde
 
 def _name_line(frame: types.FrameType, name: str) -> str:
     code = frame.f_code
-    line = sites.binding_line(code, name, until=sites.reached(frame))
+    line = binding.binding_line(code, name, until=binding.reached(frame))
     return f"{sites.shown(code.co_filename)}:{line or code.co_firstlineno}"
 
 
@@ -168,7 +141,7 @@ def _attribute_line(value: object, attribute: str) -> str | None:
         for function in vars(owner).values():
             if isinstance(function, types.FunctionType):
                 place = sites.shown(function.__code__.co_filename)
-                stored, grown = sites.bindings(function.__code__, "self", attribute)
+                stored, grown = binding.bindings(function.__code__, "self", attribute)
                 stores += [f"{place}:{line}" for line in stored]
                 growths += [f"{place}:{line}" for line in grown]
     places = growths or stores

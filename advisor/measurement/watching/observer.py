@@ -1,6 +1,7 @@
 """Sees the operators of one step: what is born and dies, what is widened, which attention ran, what a checkpoint recomputes.
 
-A ``TorchDispatchMode``: it costs microseconds an operator, so the watcher has it on only for some steps.
+A ``TorchDispatchMode``: it costs some microseconds an operator, so what it asks of each is asked once and remembered (:mod:`operators`), and
+views and in-place operators, which allocate nothing, pass at once.
 """
 
 from __future__ import annotations
@@ -15,22 +16,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from advisor.measurement.watching import sites
 from advisor.measurement.watching.finding import Finding
+from advisor.measurement.watching.living import plain
+from advisor.measurement.watching.operators import Traits, traits
 from advisor.measurement.watching.owned import Own, short
 from advisor.measurement.watching.policy import NotApproved
 from advisor.measurement.watching.recomputing import Recomputing
+from advisor.measurement.watching.tally import Tally
 from advisor.units import show
 
-_ATTENTION = {
-    "_scaled_dot_product_flash_attention": "flash", "_scaled_dot_product_efficient_attention": "efficient", "_scaled_dot_product_cudnn_attention": "cudnn",
-    "_scaled_dot_product_flash_attention_for_cpu": "flash", "_flash_attention_forward": "flash", "_scaled_dot_product_attention_math_for_mps": "math",
-}  # fmt: skip
-_SOFTMAX = frozenset({"_softmax", "_safe_softmax"})
-_PRODUCTS = frozenset({"bmm", "baddbmm", "matmul", "mm"})
+_in_graph = torch._C._current_graph_task_id
 
 
 def in_backward() -> bool:
     """Whether the autograd engine runs."""
-    return bool(torch._C._current_graph_task_id() != -1)
+    return bool(_in_graph() != -1)
+
+
+class _Death(weakref.ref):  # type: ignore[type-arg]  # a storage's; weakref.finalize does the same in six times the time
+    __slots__ = ("key",)
+    key: int
 
 
 class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ships no types here
@@ -39,105 +43,97 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
     def __init__(self, seeds: dict[int, Own], *, least: int, vocab: int, step: int, on_widening: Callable[[Finding], None]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.least, self.vocab, self.step = least, vocab, step
+        self.tally = Tally({key: (own.part, own.bytes) for key, own in seeds.items()})
         self.phase = "forward"
-        self.alive: dict[int, tuple[str, int, str, str]] = {key: (own.part, own.bytes, "", own.dtype) for key, own in seeds.items()}
-        self.parts: dict[str, int] = {}
-        for part, size, _, _ in self.alive.values():
-            self.parts[part] = self.parts.get(part, 0) + size
-        self.bytes = sum(self.parts.values())
-        self.peaks: dict[str, tuple[int, dict[str, int]]] = {}
         self.widened: dict[tuple[str, str, str], tuple[int, int]] = {}  # (site, from, to): bytes, times
         self.attention: dict[tuple[str, str], int] = {}  # (backend, site): bytes of the scores
         self.fp16 = False
         self.recomputing: Recomputing | None = None
         self.saw_backward = self.recomputed = False
-        self.seeded = frozenset(seeds)
+        self.failed: str | None = None
         self._scores: dict[int, tuple[str, int]] = {}
         self._on_widening = on_widening
-        self._ended = False
-        self.failed: str | None = None
-        self._finalisers: dict[int, weakref.finalize[Any, Any]] = {}
-        self._look()
+        self._deaths: dict[int, _Death] = {}
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """What ``torch.compile`` has compiled stays compiled while it is observed (torch 2.10 asks; before, it fell back to eager)."""
+        return True
 
     def end(self) -> None:
         """What dies from here on is no longer of this step. Tensors that live on must not keep the observer alive."""
-        self._ended = True
-        for finaliser in self._finalisers.values():
-            finaliser.detach()
-        self._finalisers.clear()
+        self._deaths.clear()
         self.recomputing = None
 
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
         """Run the operator and look at what is new."""
         del types
         result = function(*args, **(kwargs or {}))
-        if function.namespace in ("aten", "prims") and self.failed is None:
+        known = traits(function)
+        if known is not None and self.failed is None:
             try:
-                self._inspect(function, args, result)
+                self._inspect(known, args, result)
             except (NotApproved, Warning):
                 raise
             except Exception as error:  # a fault of the watcher must not become one of the run
                 self.failed = f"{type(error).__name__}: {error}"
         return result
 
-    def _inspect(self, function: Any, args: tuple[Any, ...], result: Any) -> None:
-        name = function._schema.name.partition("::")[2]
-        backward = in_backward()
-        phase = "backward" if backward else self.phase
+    def _inspect(self, known: Traits, args: tuple[Any, ...], result: Any) -> None:
+        backward = _in_graph() != -1
         if backward:
             self.saw_backward = True
             self.recomputed = self.recomputed or torch.is_grad_enabled()
-        outputs = result if isinstance(result, (tuple, list)) else (result,)
-        for value in outputs:
-            if isinstance(value, torch.Tensor) and value.device.type != "meta":
-                self._see(name, value, args, phase, backward)
-        if name in _ATTENTION and not backward:
-            self._note_attention(_ATTENTION[name], sites.here(3)[0], 0)
-        elif name in _PRODUCTS and not backward and self._scores:
-            for value in args[:2]:
-                if isinstance(value, torch.Tensor) and (found := self._scores.pop(value.untyped_storage()._cdata, None)) is not None:
-                    self._note_attention("math", *found)
+        phase = "backward" if backward else self.phase
+        if isinstance(result, torch.Tensor):
+            self._see(known, result, args, phase, backward)
+        elif isinstance(result, (tuple, list)):
+            for value in result:
+                if isinstance(value, torch.Tensor):
+                    self._see(known, value, args, phase, backward)
+        if not backward:
+            if known.attention is not None:
+                self._note_attention(known.attention, sites.here(3), 0)
+            elif known.product and self._scores:
+                for value in args[:2]:
+                    if isinstance(value, torch.Tensor) and (found := self._scores.pop(value.untyped_storage()._cdata, None)) is not None:
+                        self._note_attention("math", *found)
 
-    def _see(self, name: str, value: torch.Tensor, args: tuple[Any, ...], phase: str, backward: bool) -> None:
+    def _see(self, known: Traits, value: torch.Tensor, args: tuple[Any, ...], phase: str, backward: bool) -> None:
+        if type(value) is not torch.Tensor:
+            value = plain(value)
         storage = value.untyped_storage()
         key, size = storage._cdata, storage.nbytes()
-        if key in self.alive or not size:
-            if name == "bernoulli_" and self.recomputing is not None:
-                self.recomputing.see(name, value, backward)
+        new = key not in self.tally.alive and size and not value.is_meta
+        if self.recomputing is not None and self.recomputing.running and (new or known.draws):
+            self.recomputing.see(known.name, value, backward)
+        if not new:
             return
-        if value.dtype == torch.float16:
-            self.fp16 = True
-        big = size >= self.least
-        site, caller = sites.here(4) if big else ("", "")
-        part = self._part(name, value, phase)
-        self.alive[key] = (part, size, caller if caller else site, short(value.dtype))
-        finaliser = weakref.finalize(storage, self._gone, key)
-        finaliser.atexit = False
-        self._finalisers[key] = finaliser
-        self.bytes += size
-        self.parts[part] = self.parts.get(part, 0) + size
-        self._look(phase)
-        if self.recomputing is not None:
-            self.recomputing.see(name, value, backward)
+        self.tally.born(key, self._part(known, value, phase), size, phase)
+        death = self._deaths[key] = _Death(storage, self._gone)
+        death.key = key
         if backward or phase == "step":
             return
-        if big and value.is_floating_point():
-            self._note_widening(value, args, site)
-        if name in _SOFTMAX and value.dim() >= 3 and value.shape[-2] > 1:
-            self._scores[key] = (site or sites.here(3)[0], size)
+        if value.dtype is torch.float16:
+            self.fp16 = True
+        if size >= self.least and args:
+            self._note_widening(value, args)
+        if known.softmax and value.dim() >= 3 and value.shape[-2] > 1:
+            self._scores[key] = (sites.here(4), size)
 
-    def _part(self, name: str, value: torch.Tensor, phase: str) -> str:
+    def _part(self, known: Traits, value: torch.Tensor, phase: str) -> str:
         if phase == "step":
             return "optimizer"
         if self.vocab and value.dim() >= 2 and value.shape[-1] == self.vocab:
             return "logits"
-        return "attention" if name in _SOFTMAX and value.dim() >= 3 else "activations"
+        return "attention" if known.softmax and value.dim() >= 3 else "activations"
 
-    def _note_widening(self, value: torch.Tensor, args: tuple[Any, ...], site: str) -> None:
-        inputs = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point() and a.numel() == value.numel()]
-        if not inputs or max(a.element_size() for a in inputs) >= value.element_size():
+    def _note_widening(self, value: torch.Tensor, args: tuple[Any, ...]) -> None:
+        wide, count = value.element_size(), value.numel()
+        inputs = [a for a in args if isinstance(a, torch.Tensor) and a.is_floating_point() and a.numel() == count]
+        if not inputs or not value.is_floating_point() or max(a.element_size() for a in inputs) >= wide:
             return
-        key = (site, short(inputs[0].dtype), short(value.dtype))
+        key = (sites.here(5), short(inputs[0].dtype), short(value.dtype))
         size, times = self.widened.get(key, (0, 0))
         now = value.untyped_storage().nbytes()
         self.widened[key] = (size + now, times + 1)
@@ -155,16 +151,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
     def _note_attention(self, backend: str, site: str, size: int) -> None:
         self.attention[backend, site] = self.attention.get((backend, site), 0) + size
 
-    def _gone(self, key: int) -> None:
-        if self._ended or sys.is_finalizing():
+    def _gone(self, death: _Death) -> None:
+        if sys.is_finalizing() or self._deaths.pop(death.key, None) is None:
             return
-        self._finalisers.pop(key, None)
-        part, size, _, _ = self.alive.pop(key)
-        self.bytes -= size
-        self.parts[part] -= size
-        self._scores.pop(key, None)
-
-    def _look(self, phase: str | None = None) -> None:
-        phase = phase or self.phase
-        if self.bytes > self.peaks.get(phase, (-1, {}))[0]:
-            self.peaks[phase] = (self.bytes, {part: size for part, size in self.parts.items() if size})
+        self.tally.gone(death.key)
+        self._scores.pop(death.key, None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from advisor.measurement.watching.holders import plain, storage_of
+from advisor.measurement.watching.living import plain, storage_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,16 @@ def by_storage(model: torch.nn.Module, optimizer: torch.optim.Optimizer | None) 
     """Each owned storage once."""
     found: dict[int, Own] = {}
     for part, name, tensor in tensors(model, optimizer):
-        key = storage_of(tensor)
-        if key is not None and key not in found:
-            found[key] = Own(part, name, tensor.untyped_storage().nbytes(), short(tensor.dtype))
+        given = of(tensor, part, name)
+        if given is not None:
+            found.setdefault(*given)
     return found
+
+
+def of(tensor: torch.Tensor, part: str, name: str) -> tuple[int, Own] | None:
+    """One tensor's storage and what it is; ``None`` where it holds no memory."""
+    key = storage_of(tensor)
+    return None if key is None else (key, Own(part, name, plain(tensor).untyped_storage().nbytes(), short(tensor.dtype)))
 
 
 def stored_bytes(model: torch.nn.Module) -> int:

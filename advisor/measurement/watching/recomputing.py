@@ -1,7 +1,8 @@
 """Checkpoint verification: what a block computes again in the backward pass must be what it computed in the forward pass.
 
-Of one sampled block, every operator's output is remembered as a few values at fixed places; the recomputation's operators are compared with
-them in order. Dropout that draws another mask, a changed input, a module in another mode: the first operator that differs has a line.
+Of one sampled block, every operator's output is remembered as a few values at fixed places (on its device: nothing waits for them); the
+recomputation's operators are compared with them in order when the step is over. Dropout that draws another mask, a changed input, a module in
+another mode: the first operator that differs has a line.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from advisor.measurement.watching import sites
+from advisor.measurement.watching.sampling import sample
 
 VALUES = 128
 MAX_OPERATORS = 2_000
@@ -19,11 +21,12 @@ TOLERANCE = 1e-2  # kernels that add in another order differ by rounding; anothe
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """One operator's output: name, shape, some values."""
+    """One operator's output: name, shape, some values, and the place that made it."""
 
     operator: str
     shape: tuple[int, ...]
-    values: torch.Tensor
+    values: torch.Tensor  # [at most VALUES]
+    site: str
 
 
 class Recomputing:
@@ -32,43 +35,42 @@ class Recomputing:
     def __init__(self, block: str) -> None:
         self.block = block
         self.first: list[Print] = []
-        self.again = 0
+        self.again: list[Print] = []
         self.running = False
-        self.differs: tuple[str, str] | None = None  # (operator, site)
-        self.recomputed = False
 
     def enter(self, backward: bool) -> None:
         """The block's forward begins."""
         self.running = True
-        if backward:
-            self.recomputed, self.again = True, 0
-        else:
-            self.first.clear()
+        (self.again if backward else self.first).clear()
 
     def leave(self) -> None:
         """The block's forward ends."""
         self.running = False
 
     def see(self, operator: str, value: torch.Tensor, backward: bool) -> None:
-        """An operator inside or outside the block made a tensor."""
-        if not self.running or not value.is_floating_point() or operator.startswith(("empty", "new_empty")):
-            return
-        if not backward:
-            if len(self.first) < MAX_OPERATORS:
-                self.first.append(_print(operator, value))
-            return
-        if self.differs is not None or self.again >= len(self.first):
-            return
-        expected = self.first[self.again]
-        self.again += 1
-        if expected.operator != operator or expected.shape != tuple(value.shape):
-            self.differs = (f"{operator} instead of {expected.operator}", sites.here(4)[0])
-        elif not torch.allclose(expected.values, _print(operator, value).values, rtol=TOLERANCE, atol=1e-6, equal_nan=True):
-            self.differs = (operator, sites.here(4)[0])
+        """An operator made a tensor while the block ran."""
+        kept = self.again if backward else self.first
+        if len(kept) < MAX_OPERATORS and value.is_floating_point() and not operator.startswith(("empty", "new_empty")):
+            kept.append(_print(operator, value, sites.here(4) if backward else ""))
+
+    def differs(self) -> tuple[str, str] | None:
+        """``(operator, site)`` of the first that was computed otherwise. Waits for the device once."""
+        pairs = list(zip(self.first, self.again, strict=False))  # the recomputation may stop once it has all that is needed
+        alike = next((n for n, (a, b) in enumerate(pairs) if a.operator != b.operator or a.shape != b.shape), len(pairs))
+        if alike:
+            first, again = (torch.cat([pair[side].values for pair in pairs[:alike]]).cpu() for side in (0, 1))
+            wrong = (~torch.isclose(first, again, rtol=TOLERANCE, atol=1e-6, equal_nan=True)).nonzero()
+            if len(wrong):
+                left = int(wrong[0])
+                for _, found in pairs[:alike]:
+                    left -= found.values.numel()
+                    if left < 0:
+                        return found.operator, found.site
+        if alike < len(pairs):
+            expected, found = pairs[alike]
+            return f"{found.operator} instead of {expected.operator}", found.site
+        return None
 
 
-def _print(operator: str, value: torch.Tensor) -> Print:
-    with torch.no_grad():
-        flat = value.detach().reshape(-1)
-        stride = max(1, flat.numel() // VALUES)
-        return Print(operator, tuple(value.shape), flat[::stride][:VALUES].to("cpu", torch.float32, copy=True))
+def _print(operator: str, value: torch.Tensor, site: str) -> Print:
+    return Print(operator, tuple(value.shape), sample(value, VALUES).float(), site)

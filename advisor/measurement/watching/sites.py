@@ -1,12 +1,12 @@
-"""Where in the source something happens: the line that runs, or the line that bound a name."""
+"""Where in the source something happens: the innermost line that is not the framework's own."""
 
 from __future__ import annotations
 
-import dis
 import os
 import sys
+from functools import lru_cache
 from pathlib import Path
-from types import CodeType, FrameType
+from types import FrameType
 
 import torch
 
@@ -14,9 +14,10 @@ _TORCH = str(Path(torch.__file__).parent) + os.sep
 _OURS = str(Path(__file__).parents[1]) + os.sep
 _STANDARD = str(Path(os.__file__).parent) + os.sep
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
-MAX_FRAMES = 64
+MAX_FRAMES = 128
 
 
+@lru_cache(maxsize=4096)
 def ours(name: str) -> bool:
     """Whether a file is torch's, the watcher's own, the standard library's, or made up."""
     if name.startswith((_TORCH, _OURS, "<frozen")):
@@ -24,6 +25,7 @@ def ours(name: str) -> bool:
     return name.startswith(_STANDARD) and _INSTALLED not in name
 
 
+@lru_cache(maxsize=4096)
 def shown(name: str) -> str:
     """A file as people know it: from its package on, or relative to this folder; never a home path."""
     _, installed, rest = name.rpartition(_INSTALLED)
@@ -35,22 +37,26 @@ def shown(name: str) -> str:
         return "/".join(Path(name).parts[-2:])
 
 
-def here(skip: int = 1) -> tuple[str, str]:
-    """``(site, caller)``: the innermost line that is not torch's, and the innermost that is the user's own (no installed package)."""
-    frame: FrameType | None = sys._getframe(skip)
-    site = caller = ""
+def here(skip: int = 1) -> str:
+    """The innermost line that is not torch's: where a library, or the user, calls into torch."""
+    return _line(sys._getframe(skip), installed=True)
+
+
+def caller(skip: int = 1) -> str:
+    """The innermost line that is the user's own (no installed package), else :func:`here`."""
+    frame = sys._getframe(skip)
+    return _line(frame, installed=False) or _line(frame, installed=True)
+
+
+def _line(frame: FrameType | None, *, installed: bool) -> str:
     for _ in range(MAX_FRAMES):
         if frame is None:
             break
         name = frame.f_code.co_filename
-        if not ours(name):
-            if not site:
-                site = f"{shown(name)}:{frame.f_lineno}"
-            if _INSTALLED not in name:
-                caller = f"{shown(name)}:{frame.f_lineno}"
-                break
+        if not ours(name) and (installed or _INSTALLED not in name):
+            return f"{shown(name)}:{frame.f_lineno}"
         frame = frame.f_back
-    return site, caller or site
+    return ""
 
 
 def user_frames() -> list[FrameType]:
@@ -63,55 +69,3 @@ def user_frames() -> list[FrameType]:
                 found.append(frame)
             frame = frame.f_back
     return found
-
-
-_GROWS = frozenset({"append", "extend", "add", "appendleft", "setdefault", "update", "insert"})
-
-
-def reached(frame: FrameType) -> int:
-    """The last line that a frame may have run: the line it is at, or the end of the outermost loop around it."""
-    last = frame.f_lineno
-    line = last
-    for instruction in dis.get_instructions(frame.f_code):
-        line = (instruction.positions.lineno if instruction.positions else None) or line
-        if instruction.opname.startswith("JUMP_BACKWARD") and instruction.argval <= frame.f_lasti <= instruction.offset:
-            last = max(last, line, *(ln for start, _, ln in frame.f_code.co_lines() if ln is not None and instruction.argval <= start <= instruction.offset))
-    return last
-
-
-def binding_line(code: CodeType, name: str, *, until: int) -> int | None:
-    """The line of a function that puts something into a name: its last growth (``name.append(...)``) where there is one, else its last store."""
-    stored, grown = bindings(code, name, until=until)
-    lines = grown or stored
-    return lines[-1] if lines else None
-
-
-def bindings(code: CodeType, name: str, attribute: str | None = None, *, until: int | None = None) -> tuple[list[int], list[int]]:
-    """Lines of a function that store into a name, and lines that make what it holds larger.
-
-    With ``attribute``: into ``name.attribute`` (or, for methods, ``self.attribute``). Lines after ``until`` have not run.
-    """
-    stored: list[int] = []
-    grown: list[int] = []
-    line: int | None = None
-    target = attribute or name
-    loads = ("LOAD_ATTR", "LOAD_METHOD") if attribute else ("LOAD_FAST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_DEREF", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
-    stores = ("STORE_ATTR",) if attribute else ("STORE_FAST", "STORE_NAME", "STORE_GLOBAL", "STORE_DEREF")
-    previous: dis.Instruction | None = None
-    pending = False
-    for instruction in dis.get_instructions(code):
-        line = instruction.positions.lineno if instruction.positions and instruction.positions.lineno else line
-        if line is None or (until is not None and line > until):
-            continue
-        if instruction.opname in stores and instruction.argval == target:
-            stored.append(line)
-        if previous is not None and previous.opname in loads and previous.argval == target:
-            if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and instruction.argval in _GROWS:
-                grown.append(line)
-            pending = True
-        if instruction.opname == "STORE_SUBSCR" and pending:
-            grown.append(line)
-        if instruction.opname.startswith("STORE") or instruction.opname == "POP_TOP":
-            pending = False
-        previous = instruction
-    return stored, grown

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+
+from advisor.measurement.watching.sampling import sample
 
 SAMPLES = 16_384
 SMALLEST_NORMAL = 6.103515625e-05  # 2**-14, fp16's smallest number of full precision; its smallest at all is 2**-24
@@ -20,15 +23,17 @@ class Rates:
     subnormal: float
 
 
-def rates(gradient: torch.Tensor) -> Rates:
-    """The shares within a strided sample of :data:`SAMPLES` values."""
-    with torch.no_grad():
-        flat = gradient.detach().reshape(-1)
-        sample = flat[:: max(1, flat.numel() // SAMPLES)].abs().float()
-        zero = sample == 0
-        left = int((~zero).sum())
-        small = int((sample[~zero] < SMALLEST_NORMAL).sum())
-        return Rates(float(zero.float().mean()), small / left if left else 0.0)
+def rates(gradients: Sequence[torch.Tensor]) -> list[Rates]:
+    """The shares within a sample of :data:`SAMPLES` values of each. Waits for the device once."""
+    counted: list[torch.Tensor] = []  # [zeros, subnormals, sampled] of each
+    for gradient in gradients:
+        taken = sample(gradient, SAMPLES).abs().float()
+        zero = taken == 0
+        counted.append(torch.stack((zero.sum(), ((taken < SMALLEST_NORMAL) & ~zero).sum(), torch.full_like(zero.sum(), taken.numel()))))
+    found: list[Rates] = []
+    for zeros, small, all_ in torch.stack([c.to(counted[0].device) for c in counted]).tolist() if counted else ():
+        found.append(Rates(zeros / all_ if all_ else 0.0, small / (all_ - zeros) if all_ > zeros else 0.0))
+    return found
 
 
 def lost(seen: list[Rates]) -> bool:

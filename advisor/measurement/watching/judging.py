@@ -1,0 +1,74 @@
+"""What an observed step shows: widened tensors, attention that fell back, checkpoints that do not recompute, gradients that underflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from advisor.measurement.watching import configured, sites, underflow
+from advisor.measurement.watching.finding import Finding
+from advisor.measurement.watching.living import plain
+from advisor.measurement.watching.observer import Observer
+from advisor.units import show
+
+
+def kernels(observer: Observer) -> Iterator[Finding]:
+    """Places that widen, and attention without a fused kernel."""
+    for key, (size, times) in observer.widened.items():
+        yield observer.widening(key, size, times)
+    for (backend, site), size in observer.attention.items():
+        if backend == "math":
+            title = f"the whole score matrix is made: no fused attention kernel ran ({show(size)} of scores a step)"
+            yield Finding("attention-fallback", title, site, size, part="attention", step=observer.step)
+
+
+def checkpoints(observer: Observer, model: torch.nn.Module, asked: bool | None) -> Iterator[Finding]:
+    """Checkpointing that is on and recomputes nothing, or something else. ``asked``: whether it is meant to be on; ``None``: as the switches say."""
+    again = observer.recomputing
+    differs = again.differs() if again is not None else None
+    if again is not None and differs is not None:
+        operator, site = differs
+        title = f"the recomputation of {again.block} differs from its forward pass, first at {operator}: its gradients are wrong"
+        yield Finding("checkpoint-differs", title, site, name=again.block, step=observer.step)
+    if asked is False or not observer.saw_backward or observer.recomputed:
+        return
+    switch = configured.checkpointing(model)
+    if switch is None and asked:
+        switch = ("checkpointing=True", configured.where(model))
+    if switch is not None:
+        title = f"{switch[0]} is on, yet the backward pass recomputed nothing: every activation is kept"
+        kept = observer.tally.peaks().get("backward", (0, {}))[1].get("activations", 0)
+        yield Finding("checkpointing-broken", title, switch[1], kept, step=observer.step)
+
+
+class Gradients:
+    """Rates of zeros and subnormals among fp16 gradients, from look to look."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[underflow.Rates]] = {}
+
+    def look(self, model: torch.nn.Module, step: int) -> Finding | None:
+        """Look at the gradients as the optimizer is about to read them."""
+        rows = configured.embeddings(model)
+        names, gradients = [], []
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None and parameter.grad.dim() >= 2 and id(parameter) not in rows:
+                names.append(name)
+                gradients.append(plain(parameter.grad))
+        with torch.utils._python_dispatch._disable_current_modes():
+            rates = underflow.rates(gradients)
+        worst: list[tuple[str, underflow.Rates]] = []
+        for name, gradient, found in zip(names, gradients, rates, strict=True):
+            if gradient.dtype != torch.float16:
+                found = underflow.Rates(found.zero, 0.0)  # after unscaling small values are meant
+            seen = self._seen.setdefault(name, [])
+            seen[:] = [*seen[-1:], found]
+            if underflow.lost(seen):
+                worst.append((name, found))
+        if not worst:
+            return None
+        name, found = max(worst, key=lambda item: item[1].zero)
+        shares = f"{found.zero:.0%} zeros, {found.subnormal:.0%} of the others subnormal"
+        title = f"fp16 gradients underflow in {len(worst)} layers, worst {name}: {shares}; scale the loss"
+        return Finding("gradient-underflow", title, sites.caller(2), dtype="fp16", part="gradients", name=name, step=step)
