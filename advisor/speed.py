@@ -13,7 +13,7 @@ from advisor.job import Job
 from advisor.pace.efficiency import Efficiency, efficiency, shared
 from advisor.pace.host import host_time
 from advisor.pace.links import exchange
-from advisor.pace.products import operations
+from advisor.pace.products import operations, product_bytes
 from advisor.pace.shape import Sizes, sizes
 from advisor.pace.traffic import fused_throughout, moved
 from advisor.run import Run
@@ -75,11 +75,10 @@ def step_time(run: Run) -> StepTime:
     divided = _divided(job)
     ops = operations(s, job, run.architecture.causal)
     traffic = moved(s, job, divided * s.tensor * s.pipeline)
-    dense = ops.dense / (rate * e.dense * product_share * _tensor_loss(s))
+    dense = ops.dense / (rate * e.dense * product_share) + shared().product_traffic * product_bytes(s, job) / bandwidth
     sixteen = _sixteen(run) or UNKNOWN_FLOPS
     attention = ops.attention / (sixteen * (e.attention_old if job.activations.attention == "flash-2" else e.attention))
     memory = (traffic.elementwise + traffic.loss + traffic.unpacking + traffic.gathering + _casts(s, job)) / bandwidth
-    dense *= 1 + shared().saturation_tokens / s.tokens
     dense *= 1 + (1 / GROUPED - 1) * s.expert_elements / max(s.block_elements + s.head_elements, 1.0)
     dense += ops.adapters / (sixteen * e.dense * _adapter_share(run, job))
     gpu = dense + attention + memory
@@ -148,11 +147,6 @@ def _divided(job: Job) -> float:
     if p.strategy in ("zero1", "zero2", "zero3", "fsdp1", "fsdp2", "megatron-distributed", "megatron-fsdp"):
         return float(p.shard or 1)
     return 1.0
-
-
-def _tensor_loss(s: Sizes) -> float:
-    """Products of a tenth of the size reach less of the rate: TP 8 costs 1.1 to 1.6 of TP 2 in the measured pairs."""
-    return {1: 1.0, 2: 0.97, 4: 0.92, 8: 0.8}.get(s.tensor, 0.7)
 
 
 def _casts(s: Sizes, job: Job) -> float:

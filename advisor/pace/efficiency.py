@@ -47,7 +47,8 @@ class Shared:
     wide_stream: float
     compiled: float
     compiled_loss: float
-    saturation_tokens: float
+    product_traffic: float
+    step_seconds: float
 
 
 @cache

@@ -14,7 +14,10 @@ from advisor.pace.links import PCIE_DEFAULT
 from advisor.pace.products import recomputed
 from advisor.pace.shape import ADAPTERS, WIDTH, Sizes
 
-HOST_MEMORY_BYTES = 200e9  # bytes a second that a two-socket node's memory sustains, shared by the ranks of the node
+# Bytes a second that an Adam step on the host moves, shared by the ranks of a node: a server's two sockets sustain about a third of their stated
+# 400 GB/s (8e9 parameters over 8 ranks step in 1.7 s in the stas00 rows; 15e9 a node in 3.3 s in Megatron-Bridge's pair of 4.2); a desktop has two channels.
+HOST_MEMORY_BYTES = 130e9
+DESKTOP_MEMORY_BYTES = 50e9
 CPU_ADAM_BYTES = 28.0  # fp32 parameter, two moments read and written 24, gradient read and 16-bit copy written 4
 NVME_BYTES = 6e9  # one fast drive a node
 LAUNCHES_FORWARD = 60.0  # kernels of an eager decoder layer; backward about twice
@@ -45,7 +48,8 @@ def host_time(s: Sizes, job: Job, card: Card | None, e: Efficiency, pass_seconds
     launching = launches * e.launch_seconds * s.layers / s.pipeline
     bus = ((card.bus_bytes if card is not None else None) or PCIE_DEFAULT) * e.bus
     offload = job.offload
-    travel = per_step = 0.0  # all that travels over the bus in a pass shares it
+    travel = 0.0  # all that travels over the bus in a pass shares it
+    per_step = shared().step_seconds
     if offload.activations == "cpu":
         width = 2.0 * s.hidden if again.dense else 2.0 * s.hidden * OFFLOADED_EVERYTHING
         travel += 2 * width * s.tokens * s.layers / s.pipeline / bus
@@ -53,12 +57,14 @@ def host_time(s: Sizes, job: Job, card: Card | None, e: Efficiency, pass_seconds
     if offload.parameters in ("cpu", "nvme"):
         source = bus if offload.parameters == "cpu" else min(bus, NVME_BYTES / ranks)
         travel += s.parameters / divided * WIDTH.get(job.precision.compute or "bf16", 2) * 2 / source
-    per_pass = max(0.0, travel - shared().hidden * pass_seconds)
     owned = s.trained / divided
     if offload.optimizer in ("cpu", "nvme"):
-        per_step += owned * CPU_ADAM_BYTES / (HOST_MEMORY_BYTES / ranks) + owned * 4 / bus
+        memory = DESKTOP_MEMORY_BYTES if card is not None and card.consumer else HOST_MEMORY_BYTES
+        per_step += owned * CPU_ADAM_BYTES / (memory / ranks) + owned * 2 / bus
+        travel += owned * 2 * (1 if s.passes == 1 else 2) / bus  # gradients go down in every pass; where they accumulate there, the sum comes up for it
         if offload.optimizer == "nvme":
             per_step += owned * 24 / (NVME_BYTES / ranks)
     elif (job.optimizer.name or "").startswith("paged"):
         per_step += owned * 2 * (2 if "8bit" in (job.optimizer.name or "") else 8) / bus  # where the card has no room, states come and go once a step
-    return HostTime(launching, per_pass, per_step, per_pass > 0 or per_step > 0)
+    per_pass = max(0.0, travel - shared().hidden * pass_seconds)
+    return HostTime(launching, per_pass, per_step, per_pass > 0 or per_step > shared().step_seconds)

@@ -56,6 +56,24 @@ def recomputed(job: Job) -> Recomputed:
     return Recomputed(dense, 1.0 if "core_attn" in ops else 0.0, elementwise)
 
 
+def span(s: Sizes, causal: bool) -> float:
+    """Keys that a token attends to, on average: half of the sequence before it, or its window once the sequence is longer than that."""
+    if not causal:
+        return s.seq_len
+    width = min(s.seq_len, s.window) if s.window else s.seq_len
+    return width * (1 - width / (2 * s.seq_len))
+
+
+def product_bytes(s: Sizes, job: Job) -> float:
+    """Bytes that the products of a micro-batch read and write in 16 bits on one rank: ``2 (T (in + out) + in out)`` a matrix and product.
+
+    A tensor group divides the input or the output of a matrix, not both.
+    """
+    again = recomputed(job)
+    products = 2 + again.dense + (0 if job.method.kind in ADAPTERS else 1)
+    return 2 * products * (s.tokens * s.widths * (1 + 1 / s.tensor) / 2 + s.block_elements / s.tensor) / s.pipeline
+
+
 def operations(s: Sizes, job: Job, causal: bool) -> Operations:
     """Operations of one micro-batch on one rank."""
     again = recomputed(job)
@@ -68,7 +86,6 @@ def operations(s: Sizes, job: Job, causal: bool) -> Operations:
     head = 2 * s.tokens * s.head_elements * (2 if frozen else 3)
     if job.offload.tiled_mlp:
         blocks += forward * 0.6  # tiles are computed again in the backward pass, the MLP's share of a block
-    span = min(s.seq_len, s.window) if s.window else s.seq_len
-    scores = 2 * s.tokens * span * (s.query_width + s.value_width) * s.layers * (0.5 if causal and not s.window else 1.0)
+    scores = 2 * s.tokens * span(s, causal) * (s.query_width + s.value_width) * s.layers
     attention = scores * (1 + again.attention + ATTENTION_BACKWARD)
     return Operations(blocks / divided + head / divided, attention / divided, adapters / divided)

@@ -24,11 +24,13 @@ class Sizes:
     passes: float  # micro-batches of one step
     block_elements: float  # matrix elements of all blocks that a token passes through
     expert_elements: float  # of these, in routed experts
+    widths: float  # summed input and output widths of the matrices that a token passes through
     chosen: float  # experts a token, summed over layers
     head_elements: float
     parameters: float  # all, experts that were not chosen included
     trained: float  # parameters with a gradient
     adapter_elements: float
+    adapted_elements: float  # of the matrices that have an adapter
     adapted_in: float  # sum over adapted matrices of their input widths, all layers
     adapted_out: float
     layers: float
@@ -57,7 +59,7 @@ def sizes(run: Run, job: Job) -> Sizes | None:
     seq_len = float(b.seq_len)
     tokens = float(b.micro_batch * b.seq_len) if b.micro_batch is not None else float(b.token_budget or b.seq_len)
     context = p.context or 1
-    elements, experts, adapters, wide_in, wide_out = _matrices(a, job)
+    elements, experts, widths, adapters, adapted, wide_in, wide_out = _matrices(a, job)
     layers = float(a.layers)
     head = 0.0 if a.classes is not None else float(a.hidden * a.vocab)
     attending = [block for block in a.blocks if block.heads] or list(a.blocks)
@@ -74,11 +76,13 @@ def sizes(run: Run, job: Job) -> Sizes | None:
         passes=passes,
         block_elements=elements,
         expert_elements=experts,
+        widths=widths,
         chosen=float(sum(block.count * block.experts.chosen for block in a.blocks if block.experts)),
         head_elements=head,
         parameters=float(a.parameters),
         trained=adapters if job.method.kind in ADAPTERS else float(a.parameters) * _trained_share(job),
         adapter_elements=adapters,
+        adapted_elements=adapted,
         adapted_in=wide_in,
         adapted_out=wide_out,
         layers=layers,
@@ -116,11 +120,11 @@ def _useful(job: Job) -> float:
     return min(1.0, b.lengths.p50 / b.seq_len) if b.lengths.p50 is not None else 1.0
 
 
-def _matrices(a: Architecture, job: Job) -> tuple[float, float, float, float, float]:
-    """Matrix elements that a token passes through, those in routed experts; elements of the adapters; summed widths of adapted matrices (in, out)."""
+def _matrices(a: Architecture, job: Job) -> tuple[float, float, float, float, float, float, float]:
+    """Matrix elements that a token passes through, those in routed experts, widths of all; elements of adapters; elements and widths of adapted matrices."""
     method = job.method
     rank = method.rank or 16
-    elements = experts = adapters = wide_in = wide_out = 0.0
+    elements = experts = widths = adapters = adapted = wide_in = wide_out = 0.0
     for block in a.blocks:
         for t in block.tensors:
             if t.role not in MATRIX_ROLES or len(t.shape) < 2:
@@ -128,12 +132,14 @@ def _matrices(a: Architecture, job: Job) -> tuple[float, float, float, float, fl
             share = block.experts.chosen / block.experts.number if t.role == "expert" and block.experts else 1.0
             elements += block.count * t.total * share
             experts += block.count * t.total * share if t.role == "expert" else 0.0
+            widths += block.count * t.times * share * (float(t.shape[-1]) + float(t.shape[-2]))
             if method.kind in ADAPTERS and _adapted(t.name, t.role, t.linear, method.targets):
                 out_width, in_width = float(t.shape[-2]), float(t.shape[-1])
                 adapters += block.count * t.times * rank * (in_width + out_width)
+                adapted += block.count * t.times * out_width * in_width
                 wide_in += block.count * t.times * share * in_width
                 wide_out += block.count * t.times * share * out_width
-    return elements, experts, adapters, wide_in, wide_out
+    return elements, experts, widths, adapters, adapted, wide_in, wide_out
 
 
 def _adapted(name: str, role: str, linear: bool, targets: object) -> bool:

@@ -27,7 +27,10 @@ ADAPTER_AUTOCAST = (14.0, 12.0)  # x.to(fp32) 2+4, autocast back 4+2, read 2; th
 ADAPTER_WIDE = (10.0, 28.0)  # fp32 and no autocast: cast 2+4, read 4; product 4, scale 8, sum 10, back 6
 ADAPTER_DROPOUT = 5.0  # read 2, write 2, mask 1
 ADAPTER_BACKWARD = 1.5
-DORA = 2.0  # the base's output is scaled again, and the column norms of the sum are formed
+DORA = 2.0  # the base's output is scaled again
+# The column norms of the sum, in every forward pass, from matrices as large as the weight (peft tuners/lora/dora.py DoraLinearLayer.get_weight_norm and
+# forward): an identity and B A written and read 2 x (2 + 2), scaled 4, added to the weight 6, the norm's fp32 copy and square 10.
+DORA_NORMS = 28.0
 MEGATRON = frozenset({"megatron-lm", "megatron-bridge", "nemo"})
 FUSED = frozenset({"rmsnorm", "layernorm", "rope", "swiglu"})  # TransformerEngine and Megatron fuse these by default
 LOSS = {"full-fp32": 40.0, "full": 24.0, "fused": 14.0, "vocab-parallel": 16.0, "chunked": 24.0, "fused-linear": 12.0}  # bytes a logit, forward and backward
@@ -54,7 +57,7 @@ def moved(s: Sizes, job: Job, owners: float) -> Bytes:
     divided = s.pipeline
     kernels = FUSED if fused_throughout(job) else frozenset(job.activations.kernels or ())
     tensors = s.tensor if job.parallel.sequence else 1
-    norms = 2 * s.hidden * (NORM_FUSED if kernels & {"rmsnorm", "layernorm"} else LAYER_NORM if s.layer_norm else NORM) / tensors
+    norms = 2 * s.hidden * (NORM_FUSED if ("layernorm" if s.layer_norm else "rmsnorm") in kernels else LAYER_NORM if s.layer_norm else NORM) / tensors
     rotary = (s.query_width + s.key_width) * (ROTARY_FUSED if "rope" in kernels else ROTARY) / s.tensor if s.rotary else 0.0
     plain = PLAIN_PYTHON if s.python_gelu and "swiglu" not in kernels else PLAIN
     mlp = s.mlp_width * ((GATED_FUSED if "swiglu" in kernels else GATED) if s.gated else plain) / s.tensor
@@ -67,12 +70,14 @@ def moved(s: Sizes, job: Job, owners: float) -> Bytes:
     )
     if job.activations.compile:
         layer *= shared().compiled
-    if _wide_stream(job):
+    if _wide_stream(s, job):
         layer *= shared().wide_stream
     forward = layer * s.layers * s.tokens
     elementwise = forward * (1 + again.elementwise + BACKWARD)
     if job.method.kind in ADAPTERS:
         elementwise += _adapters(s, job, compact="lora" in kernels) * (1 + again.dense + ADAPTER_BACKWARD)
+        if job.method.kind == "dora":
+            elementwise += DORA_NORMS * s.adapted_elements * (1 + again.dense) / s.tensor
     if job.activations.attention in ("eager", "te-unfused"):
         scores = s.tokens * s.seq_len * s.query_width / max(s.query_width / 128, 1) / 128 * (s.query_width / 128)
         elementwise += scores * 16 * s.layers * (1 + again.attention + BACKWARD) / s.tensor
@@ -88,9 +93,16 @@ def fused_throughout(job: Job) -> bool:
     return job.framework.name in MEGATRON or job.model.source == "megatron"
 
 
-def _wide_stream(job: Job) -> bool:
+def _wide_stream(s: Sizes, job: Job) -> bool:
+    """Whether the residual stream is fp32.
+
+    Prepared for k-bit training, or weights in fp32 under autocast; and torch's layer norm, which autocast runs in fp32, before a matrix of
+    bitsandbytes, which answers in its input's dtype (bitsandbytes nn/modules.py Linear4bit.forward) where a plain one would answer in 16 bits.
+    """
     kbit = job.method.kind in ADAPTERS and job.method.base not in (None, "none") and bool(job.method.kbit_preparation)
-    return kbit or (job.precision.weights == "fp32" and job.precision.mixed == "autocast")
+    mixed = job.precision.mixed
+    normed = s.layer_norm and mixed in ("autocast", "fsdp") and job.method.base in ("nf4", "fp4", "int8")  # accelerate adds autocast to FSDP's own
+    return kbit or normed or (job.precision.weights == "fp32" and mixed == "autocast")
 
 
 def _adapters(s: Sizes, job: Job, *, compact: bool) -> float:

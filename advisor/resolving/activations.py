@@ -6,6 +6,12 @@ from advisor.resolving import family
 from advisor.resolving.draft import Draft
 
 
+# apply_liger_kernel_to_* (liger_kernel/transformers/monkey_patch.py) has rope, rms_norm and the gated MLP on wherever a loss is fused; the model's own
+# code never fuses it. axolotl (cut_cross_entropy) and verl (use_fused_kernels) have a fused loss of its own, so nothing follows there.
+ONE_FLAG = frozenset({"hf-trainer", "trl", "llama-factory", "ms-swift"})
+BROUGHT = ("rmsnorm", "swiglu", "rope")
+
+
 def settle(draft: Draft) -> None:
     """``activations.*``, ``framework.*``, and the optional sections that are used."""
     draft.table("activations.checkpointing", alternatives=("none", "full"))
@@ -18,6 +24,9 @@ def settle(draft: Draft) -> None:
     draft.default("activations.attention", "sdpa", "transformers modeling_utils.py", alternatives=("eager", "flash-2"))
     draft.table("activations.loss", alternatives=("full-fp32", "fused-linear"))
     draft.default("activations.loss", "full-fp32", "transformers loss/loss_utils.py")
+    loss = draft.facts.get("activations.loss")
+    if draft.framework in ONE_FLAG and loss is not None and loss.kind in ("stated", "read") and loss.value in ("fused", "fused-linear"):
+        draft.infer("activations.kernels", BROUGHT, "the loss is fused, and in this stack what fuses it (Liger's patch of a model) fuses these as well")
     draft.default("activations.kernels", (), "every framework", "no fused kernels asked for")
     draft.table("activations.compile", "activations.sequence_packing")
     draft.default("activations.compile", False, "every framework", "not asked for")

@@ -1,0 +1,137 @@
+"""What must hold of every plan, whoever asks for it: checked on a sample of random jobs in the tests, and on thousands in the bench."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from hypothesis import strategies as st
+
+from advisor.arithmetic import estimate
+from advisor.job import read_job
+from advisor.planner.constraints import ORDER, WEIGHT
+from advisor.planner.measuring import Bench
+from advisor.planner.searching import MATTERS, PAYS_LATER, cost, free
+from advisor.planning import Constraints
+from advisor.report import Plan
+from advisor.run import Run, resolve
+from advisor.techniques import TIERLESS, all_techniques
+
+MODELS = (
+    "meta-llama/Llama-3.2-1B", "Qwen/Qwen2.5-7B", "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-14B", "mistralai/Mixtral-8x7B-v0.1", "google/gemma-2-9b",
+)  # fmt: skip
+CARDS = ("t4-16gb", "rtx4090-24gb", "l40s-48gb", "a100-80gb", "h200-141gb")
+LINK_BOUND = frozenset({"offload-optimizer", "offload-parameters", "offload-nvme", "offload-activations"})
+_KEY = re.compile(r"^\s*(?:--)?([A-Za-z_][\w.]*)\s*[:=](?!=)\s*(.*)$")
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    """Random jobs of the Hugging Face stack, on one card or a node."""
+    ranks = draw(st.sampled_from([1, 2, 8]))
+    strategy = "none" if ranks == 1 else draw(st.sampled_from(["ddp", "zero2", "zero3", "fsdp2"]))
+    group = {"replicate": ranks} if strategy == "ddp" else {"shard": ranks}
+    job: dict[str, Any] = {
+        "version": 1, "model": {"name": draw(st.sampled_from(MODELS))}, "method": {"kind": draw(st.sampled_from(["full", "lora"]))}, "objective": "sft",
+        "batch": {"micro_batch": draw(st.sampled_from([1, 2, 6, 16])), "seq_len": draw(st.sampled_from([1024, 4096, 16384])),
+                  "gradient_accumulation": draw(st.sampled_from([1, 4]))},
+        "activations": {"checkpointing": draw(st.sampled_from(["none", "full"]))}, "parallel": {"strategy": strategy, **group},
+        "hardware": {"gpu": draw(st.sampled_from(CARDS)), "gpus_per_node": ranks},
+        "framework": {"name": draw(st.sampled_from(["trl", "hf-trainer", "axolotl", "llama-factory", "custom"]))},
+    }  # fmt: skip
+    return resolve(read_job(job))
+
+
+def needs(run: Run) -> int:
+    """Bytes of one card, the allocator's cache left out."""
+    ledger = estimate(run)
+    return ledger.expected_totals()["device_used"].expected - ledger.outside("allocator")
+
+
+def samples(run: Run) -> float:
+    """Sequences of one optimizer step over all ranks."""
+    b, p = run.job.batch, run.job.parallel
+    passes = (b.gradient_accumulation or 1) * ((p.microbatches or 1) if (p.pipeline or 1) > 1 else 1)
+    return (b.micro_batch or 1) * passes * (p.shard or 1) * (p.replicate or 1) / (p.context or 1)
+
+
+def hold(start: Run, made: Plan) -> None:
+    """Every law at once."""
+    if not made.steps:
+        return
+    names = [step.technique for step in made.steps]
+    order = [ORDER[step.tier] for step in made.steps]
+    assert order == sorted(order), names
+    for before, after in zip(made.steps, made.steps[1:], strict=False):
+        assert before.run is not None
+        assert after.before_bytes == estimate(before.run).peak().bytes, "each step starts where the one before it ended"
+    for step in made.steps:
+        assert (
+            step.after_bytes is None
+            or step.before_bytes is None
+            or step.after_bytes <= step.before_bytes * 1.005
+            or step.technique in PAYS_LATER | {"drop-fp8"}
+            or step.tier == "spare"
+        ), names
+    _one_value_a_key(made)
+    last = made.steps[-1].run
+    assert last is not None
+    if "more-gpus" not in names:
+        assert samples(last) == samples(start), "the effective batch is kept"
+    if not made.fits:
+        return
+    assert last.usable is not None
+    assert needs(last) <= last.usable[0], "it fits as it says"
+    assert made.steps[-1].fits_after
+    assert not any(step.fits_after for step in made.steps[:-1]), "and not before"
+    if "tensor-parallel" in names and last.card is not None and not last.card.link_bytes:
+        assert last.job.activations.checkpointing == "full", "no tensor parallelism over PCIe before checkpointing"
+    _no_copy_remains(start, names)
+    _no_cheaper_single(start, names, max(order))
+
+
+def _one_value_a_key(made: Plan) -> None:
+    said: dict[tuple[str, str], str] = {}
+    for step in made.steps:
+        for layer, lines in step.settings.items():
+            for line in lines:
+                found = _KEY.match(line)
+                if found is None or layer in ("script",):
+                    continue
+                key = (layer, found.group(1))
+                assert said.setdefault(key, found.group(2)) == found.group(2), (key, said[key], line)
+
+
+def _bench(start: Run) -> Bench:
+    return Bench(start, lambda r: r.usable[0] if r.usable else None, None, Constraints(), budget=10_000)
+
+
+def _no_copy_remains(start: Run, names: list[str]) -> None:
+    """Where a plan moves something to the host, no copy and no widening that is worth a step is left."""
+    if not LINK_BOUND & set(names):
+        return
+    bench = _bench(start)
+    base = bench.measure(())
+    assert base is not None
+    for tier in ("copies", "fallback"):
+        after = free(bench, base, tier)
+        worth = MATTERS * (base.capacity_bytes or 0)
+        assert base.used_bytes - after.used_bytes <= worth or (after.ids - base.ids) <= set(names), (tier, after.ids)
+        base = after
+
+
+def _no_cheaper_single(start: Run, chosen: list[str], tier: int) -> None:
+    """A plan of several changes, or of a heavy one, is made only where no lighter single change of its tiers would do at less cost."""
+    bench = _bench(start)
+    base = bench.measure(())
+    assert base is not None
+    end = bench.measure([(name, chosen.count(name)) for name in dict.fromkeys(chosen)])
+    if end is None or any(all_techniques()[n].tier == "hardware" for n in chosen):
+        return  # repeated or laid out otherwise: other tests look at those
+    heaviest = max(WEIGHT.get(n, 0) for n in chosen)
+    for name, technique in all_techniques().items():
+        if not technique.estimated or name in TIERLESS or ORDER[technique.tier] > tier or WEIGHT.get(name, 0) > heaviest:
+            continue
+        single = bench.measure([(name, 1)])
+        if single is not None and bench.fits(single) and not (single.alters_learning and not end.alters_learning):
+            assert cost(single, base)[:2] >= cost(end, base)[:2] or abs(cost(single, base)[1] - cost(end, base)[1]) <= 0.05 + 1e-9, name
