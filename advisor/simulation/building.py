@@ -13,6 +13,7 @@ from advisor.job import Job
 from advisor.run import Run
 from advisor.simulation import quantising, scope
 from advisor.simulation.frameworks import TRAINERS
+from advisor.simulation.patching import patched
 from advisor.simulation.quantising import DTYPES
 from advisor.simulation.request import SAID, CannotProbe
 from advisor.simulation.standins import packages
@@ -141,7 +142,9 @@ def _trainable(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module
         modules_to_save=list(job.method.modules_to_save or ()) or None,
         task_type="CAUSAL_LM",
     )
-    with torch.device(device):
+    from advisor.simulation.standins import gptq
+
+    with torch.device(device), patched([(peft.tuners.lora.model, "dispatch_gptq", gptq.dispatch)]):
         adapted: torch.nn.Module = peft.get_peft_model(model, settings, autocast_adapter_dtype=False)
     # peft leaves adapters on meta in torch's default dtype; on a device they take the base's dtype, widened to fp32 where the job says so
     for parameter in adapted.parameters():

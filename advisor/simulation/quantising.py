@@ -8,10 +8,11 @@ import torch
 
 from advisor.job import Job
 from advisor.simulation.request import CannotProbe
-from advisor.simulation.standins import bitsandbytes
+from advisor.simulation.standins import bitsandbytes, gptq
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-LAYOUTS = {"nf4", "fp4", "int8"}
+LAYOUTS = {"nf4", "fp4", "int8", "gptq-int4"}
+GROUP = 128  # weights that share a scale in GPTQ checkpoints, where the job does not say
 
 
 def quantise(model: torch.nn.Module, job: Job, compute: torch.dtype) -> None:
@@ -35,14 +36,18 @@ def quantise(model: torch.nn.Module, job: Job, compute: torch.dtype) -> None:
             continue
         parent = model.get_submodule(name.rpartition(".")[0])
         new: torch.nn.Module
-        if base == "int8":
+        if base == "gptq-int4":
+            if not isinstance(module, torch.nn.Linear):
+                raise CannotProbe("the probe has no stand-in for GPTQ in other layers than nn.Linear: the estimate stands in")
+            new = gptq.QuantLinear(module, group=job.method.group_size or GROUP, shard_as=storage if sharded(job) else None)
+        elif base == "int8":
             new = bitsandbytes.Linear8bitLt(module)
         else:
             double = job.method.double_quant is not False
             new = bitsandbytes.Linear4bit(module, quant_type=base, double=double, compute_dtype=compute, storage=storage)
         setattr(parent, name.rpartition(".")[2], new)
+    anymodel.quantization_method = "gptq" if base == "gptq-int4" else "bitsandbytes"
     anymodel.is_loaded_in_4bit, anymodel.is_loaded_in_8bit, anymodel.is_quantized = base != "int8", base == "int8", True
-    anymodel.quantization_method = "bitsandbytes"
     held = DTYPES[job.precision.weights or "bf16"]
     anymodel.config._pre_quantization_dtype, anymodel.config._is_quantized = held, True  # what flash attention casts fp32 activations to
     for parameter in model.parameters():
@@ -56,9 +61,10 @@ def sharded(job: Job) -> bool:
 
 def prepare_for_kbit(model: torch.nn.Module) -> None:
     """peft's preparation: what is not quantised becomes fp32 and frozen (peft utils/other.py ``prepare_model_for_kbit_training``)."""
+    widened = getattr(model, "quantization_method", None) != "gptq"  # what GPTQ left in 16 bit stays so
     for parameter in model.parameters():
         parameter.requires_grad_(False)
-        if parameter.dtype in (torch.float16, torch.bfloat16) and not isinstance(parameter, bitsandbytes.Params4bit):
+        if widened and parameter.dtype in (torch.float16, torch.bfloat16) and not isinstance(parameter, bitsandbytes.Params4bit):
             parameter.data = parameter.data.to(torch.float32)
 
 

@@ -104,12 +104,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
             return result
 
         setattr(torch.UntypedStorage, "resize_", resize_)  # noqa: B010  typed otherwise
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         setattr(torch.UntypedStorage, "resize_", self._resize)  # noqa: B010  typed otherwise
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """The last step is over: what ends from here on ends with the probe, not with the run."""

@@ -71,7 +71,7 @@ def _forked(request: dict[str, Any], seconds: float) -> str:
 
 def _read(pipe: int, deadline: float) -> str | None:
     """All that comes until the pipe is closed; None where time runs out first."""
-    parts = []
+    parts: list[bytes] = []
     while (left := deadline - time.monotonic()) > 0:
         if not select.select([pipe], [], [], left)[0]:
             break

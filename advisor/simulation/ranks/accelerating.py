@@ -16,8 +16,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from advisor.job import Job
 from advisor.simulation.quantising import DTYPES, LAYOUTS
 
-BASES = ("base_model", "model")
-
 
 def unsplit(model: Any) -> list[str]:
     """Class names of the blocks that are never split (``_no_split_modules``), of the model within an adapter's wrapper too."""
@@ -76,7 +74,8 @@ def fsdp1(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
             flat = module._flat_param if module._has_params else None
             if flat is not None and flat.requires_grad and flat.dtype != torch.float32:
                 flat.data = flat.data.to(torch.float32)
-                module._handle._orig_param_dtype = torch.float32
+                handle: Any = module._handle
+                handle._orig_param_dtype = torch.float32
     divided: torch.nn.Module = whole
     return divided
 
@@ -101,9 +100,8 @@ def _plugin(model: torch.nn.Module, job: Job, **more: Any) -> Any:
     plugin: Any = FullyShardedDataParallelPlugin(**written)
     plugin.set_auto_wrap_policy(model)
     if hasattr(model, "peft_config"):
-        from peft.utils.other import fsdp_auto_wrap_policy
-
-        plugin.auto_wrap_policy = fsdp_auto_wrap_policy(model)
+        other: Any = importlib.import_module("peft.utils.other")
+        plugin.auto_wrap_policy = other.fsdp_auto_wrap_policy(model)
     compute = _mixed(job)
     if _quantised(job) and "fsdp_version" not in more:
         plugin.set_mixed_precision(DTYPES[job.precision.weights or "bf16"], override=True)  # of the quantised storage, as Trainer does

@@ -35,7 +35,7 @@ class Event:
         return True
 
 
-class Stream:
+class Queue:
     """A number: the pool that allocations on this stream come from."""
 
     def __init__(self, number: int) -> None:
@@ -61,27 +61,27 @@ class Meta:
 
     def __init__(self) -> None:
         self._streams = 0
-        self._default = self.now = Stream(0)
+        self._default = self.now = Queue(0)
 
-    def Stream(self, *_: Any, **__: Any) -> Stream:  # noqa: N802  as torch.cuda names it
+    def Stream(self, *_: Any, **__: Any) -> Queue:  # noqa: N802  as torch.cuda names it
         """A further stream."""
         self._streams += 1
-        return Stream(self._streams)
+        return Queue(self._streams)
 
     def number(self) -> int:
         """The stream that allocations belong to now."""
         return self.now.number
 
-    def current_stream(self, *_: Any) -> Stream:
+    def current_stream(self, *_: Any) -> Queue:
         """As ``torch.cuda``."""
         return self.now
 
-    def default_stream(self, *_: Any) -> Stream:
+    def default_stream(self, *_: Any) -> Queue:
         """As ``torch.cuda``."""
         return self._default
 
     @contextlib.contextmanager
-    def stream(self, stream: Stream | None) -> Iterator[None]:
+    def stream(self, stream: Queue | None) -> Iterator[None]:
         """As ``torch.cuda.stream``."""
         before, self.now = self.now, stream or self.now
         try:

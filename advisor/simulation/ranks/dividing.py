@@ -45,7 +45,8 @@ def _ddp(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     options: dict[str, Any] = {"gradient_as_bucket_view": bool(job.parallel.gradient_as_bucket_view), "init_sync": False}
     whole = torch.nn.parallel.DistributedDataParallel(model, **options)
     if device == META:  # the group that sends nothing has no result to hand on: the bucket itself is it
-        _at_once.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}  # DDP compares them
+        distributed: Any = dist
+        _at_once.__annotations__ = {"bucket": distributed.GradBucket, "return": torch.futures.Future[torch.Tensor]}  # DDP compares them
         whole.register_comm_hook(None, _at_once)
     return whole
 
