@@ -46,7 +46,11 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "eval",
             r"evaluation_loop|prediction_loop|prediction_step|:evaluate\b|:_evaluate\b|nested_concat|evaluate_and_print_results|validation_step|"
-            r":validate\b|pad_across_processes|eval_step|run_evaluation|val_step|trainer\.evaluate\(|trainer\.predict\(",
+            r":validate\b|pad_across_processes|eval_step|run_evaluation|val_step|trainer\.evaluate\(|trainer\.predict\(|"
+            # a script's own loop: a function named for it outside test files, or a call that is handed a validation loader and no training loader
+            r"^(?!test_|tests/)[^:]{1,200}:(?:do_|run_|_)?(?:test|valid|validate|validation|eval|evaluate|evaluation|val)"
+            r"(?:_(?:epoch|one_epoch|loop|model|predictions?|loss|iter|batch|set|metrics?|scores?|net|network|acc\w*|all|ddp))?: |"
+            r"^(?!.*train)[^:]{1,200}:[\w<>]{1,80}: .*\b(?:val|valid|validation|test|eval)_?(?:data_?)?loader\b|\bevaluator\.\w+\(",
         ),
         (
             "load",
@@ -57,7 +61,8 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"accelerator\.prepare\(|:_prepare_deepspeed|:_prepare_fsdp|fsdp2_prepare_model|:prepare_model|init_model|:_init_model|"
             r"FullyShardedDataParallel\(|fully_shard\(|:fully_shard|"
             r"fully_sharded_data_parallel\.py:__init__|distributed\.py:__init__|initialize_optimizer_states|_place_model|_move_model_to_device|"
-            r"get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict",
+            r"get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict|:init_adapter\b|"
+            r"nn/modules/module\.py:(?:to|cuda|float|half|bfloat16)\b",
         ),
     )
 )
@@ -88,7 +93,7 @@ _INNER: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "forward",
-            r"modeling_\w+\.py|_call_impl|:forward\b|:compute_loss\b|:_compute_loss|model\(|nn/functional\.py|forward_step|:forward_\w+|"
+            r"modeling_(?!utils)\w+\.py|_call_impl|:forward\b|:compute_loss\b|:_compute_loss|model\(|nn/functional\.py|forward_step|:forward_\w+|"
             r"create_block_mask|flex_attention|training_step",
         ),
     )

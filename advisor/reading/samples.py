@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 
 from advisor.evidence import Sample
+from advisor.reading import figures
 from advisor.reading.lines import Excerpt, LogLine
 from advisor.reading.pattern import pattern as lazily
 from advisor.units import GIB, MIB
@@ -36,13 +37,7 @@ _SWIFT = lazily(rf"memory\(GiB\)['\"]?[:=]\s*['\"]?{_F}", re.IGNORECASE)
 _PROMPT = lazily(r"^\s*(?:>>>|In ?\[\d+\]:)\s*(.{3,200})$")
 _STEP = lazily(r"\b(?:global[_ ]?step|step|iter(?:ation)?|it)s?['\"]?\s*[:=\[/]?\s*(\d{1,9})\b", re.IGNORECASE)
 _BAR = lazily(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
-_AMOUNT = lazily(rf"{_F}\s?(GiB|GB|MiB|MB|G|M)?\b", re.IGNORECASE)
-_NOUN = lazily(
-    r"(?P<peak>max(?:imum)?|peak)?[\s_]{0,3}(?:gpu|cuda)?[\s_]{0,3}(?:mem(?:ory)?)?[\s_]{0,3}(?P<what>allocated|reserved|active|cached)"
-    r"(?P<after>[\s_]{0,3}(?:peak|max))?",
-    re.IGNORECASE,
-)
-_PEAK = lazily(rf"\bpeak\b(?:\s+(?:gpu|cuda))?(?:\s+mem\w*)?(?:\s+usage)?\s*[:=]?\s*{_F}\s?(GiB|GB|MiB|MB)\b", re.IGNORECASE)
+_RANK = lazily(r"^\s*\[?rank\s?:?\s?(\d{1,5})\b", re.IGNORECASE)
 
 
 _OF_A_FAILURE = ("tried to allocate", "out of memory", "by pytorch", "total capac", "memory in use", "already allocated")
@@ -64,13 +59,13 @@ def samples_of(text: Excerpt) -> list[Sample]:
             out.append(sample)
         if len(out) >= MAX_SAMPLES:
             break
-    return _joined(out)
+    return _joined(out + list(figures.columns(text)))[:MAX_SAMPLES]
 
 
 def _of_line(text: Excerpt, index: int, line: LogLine, stage: str) -> Iterator[Sample]:
     content, where, rank = line.text, text.where(line), line.rank
     lowered = content.lower()
-    if not any(word in lowered for word in ("mem", "alloc", "reserved", "peak", " ma ", "ma ")):
+    if not any(word in lowered for word in ("mem", "alloc", "reserved", "peak", " ma ", "ma ", "vram")):
         return
     if any(words in lowered for words in _OF_A_FAILURE):
         return
@@ -130,55 +125,32 @@ def _answer(text: Excerpt, index: int, asked: str, where: str, rank: int | None)
 
 
 def _free_form(content: str, where: str, rank: int | None) -> Iterator[Sample]:
-    """``step 100 allocated 8.4 GiB``, ``iter 0 memory_allocated 0.26 GiB reserved 0.29``, ``'memory/max_mem_allocated(gib)': 9.8``."""
-    found: dict[tuple[str, bool], int] = {}
-    unit_of_line = re.search(r"\d\s?(GiB|GB|MiB|MB)\b|[(_](gib|gb|mib|mb)\b", content, re.IGNORECASE)
-    unit = (unit_of_line[1] or unit_of_line[2]) if unit_of_line is not None else None
-    for noun in list(_NOUN.finditer(content))[:12]:
-        behind = content[noun.end() : noun.end() + 70]
-        own = re.match(r"[\s_]*[(\[]?(gib|gb|mib|mb)\b", behind, re.IGNORECASE)
-        # up to the figure only words without digits: "at the start of the step  2.11 GiB", "(gib)': 9.8", "() = 75.1 GiB"
-        amount = re.match(r"(?:[^\d|,;]|\b2\*\*30\b){0,50}?" + _AMOUNT.pattern, behind, re.IGNORECASE)
-        if amount is None:
-            continue
-        value = _bytes(amount[1], amount[2] or (own[1] if own else None) or unit)
-        if value is not None:
-            peak = bool(noun["peak"] or noun["after"])
-            found.setdefault((noun["what"].lower(), peak), value)
-    if not found and (m := _PEAK.search(content)) is not None and (value := _bytes(m[1], m[2])) is not None:
-        found["allocated", True] = value
-        before = re.search(rf"before step\s+{_F}\s?(GiB|GB|MiB|MB)", content, re.IGNORECASE)
-        if before is not None and (earlier := _bytes(before[1], before[2])) is not None:
-            found["allocated", False] = earlier
+    """``step 100 allocated 8.4 GiB``, ``iter 0 memory_allocated 0.26 GiB reserved 0.29``, ``'memory/max_mem_allocated(gib)': 9.8``, ``gpu mem 7.6 GB``."""
+    found = {(f.what, f.peak): f.bytes for f in figures.figures(content)}
     if not found:
         return
     yield Sample(
         where,
         _label(content),
         _step(content),
-        rank,
+        rank if rank is not None else _rank(content),
         allocated_bytes=found.get(("allocated", False)),
-        reserved_bytes=found.get(("reserved", False), found.get(("cached", False))),
+        reserved_bytes=found.get(("reserved", False)),
         peak_allocated_bytes=found.get(("allocated", True)),
         peak_reserved_bytes=found.get(("reserved", True)),
+        device_used_bytes=found.get(("card", False)),
     )
+
+
+def _rank(content: str) -> int | None:
+    m = _RANK.search(content)
+    return int(m[1]) if m is not None else None
 
 
 def _named(where: str, label: str, step: int | None, rank: int | None, what: str, peak: bool, value: int) -> Sample:
     if what == "reserved":
         return Sample(where, label, step, rank, reserved_bytes=None if peak else value, peak_reserved_bytes=value if peak else None)
     return Sample(where, label, step, rank, allocated_bytes=None if peak else value, peak_allocated_bytes=value if peak else None)
-
-
-def _bytes(number: str, unit: str | None) -> int | None:
-    """A figure with its unit; GB of a training log is GiB (every framework above divides by 1024). Without a unit: GiB where it can be."""
-    value = float(number)
-    if value < 0:
-        return None
-    if unit is None:
-        return round(value * GIB) if "." in number and value < 2048 else round(value) if value > MIB else None
-    scale: dict[str, int] = {"gib": GIB, "gb": GIB, "g": GIB, "mib": MIB, "mb": MIB, "m": MIB}
-    return round(value * scale[unit.lower()])
 
 
 def _step(content: str) -> int | None:

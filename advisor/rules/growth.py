@@ -18,6 +18,8 @@ _FIGURE = re.compile(r"(\d{1,7}(?:\.\d+)?)\s*(GiB|GB|MiB|MB)\b", re.IGNORECASE)
 _FIGURES_IN_LABEL = re.compile(r"\s*\d+(?:\.\d+)?\s*")
 _PROGRESS = re.compile(r"\b(\d{1,8})/(\d{1,8}) \[")
 _STEP = re.compile(r"(?:\bstep|\biter(?:ation)?|global_step)['\"]?\s*[:=]?\s*(\d{1,9})\b", re.IGNORECASE)
+_AFTER = re.compile(r"\bafter (?:about |some |around |roughly |~ ?)?(\d[\d,]{1,9}) (?:steps|iterations|iters|updates|batches)\b", re.IGNORECASE)
+_OF_LENGTH = re.compile(r"\b(?:len|length|longest|tokens?|seq|shape|size)\b", re.IGNORECASE)  # a line that shows what the peak follows
 _UNITS = {"gib": GIB, "gb": GIB, "mib": MIB, "mb": MIB}  # torch scripts divide by 2**30 whatever they print behind it
 LEAST_RISE = 0.10  # of the last value: below that it is a workspace warming up
 
@@ -106,11 +108,24 @@ def peaks(evidence: Evidence) -> tuple[Series, ...]:
 
 
 def growing(evidence: Evidence) -> str | None:
-    """The sentence where allocated bytes at one point of the step rise evenly with the steps; else ``None``."""
-    for series in allocated(evidence):
+    """The sentence where allocated bytes at one point of the step, or their maximum, rise evenly with the steps; else ``None``.
+
+    The maximum of a steady run stands still after the first steps: one that rises by as much at each step follows something that is kept.
+    """
+    for series in (*allocated(evidence), *(s for s in peaks(evidence) if not _OF_LENGTH.search(s.label))):
         if series.even and not _steps_differ(series):
             span = f"{show(series.values[0])} to {show(series.values[-1])} over {series.steps[-1] - series.steps[0]:,} steps"
             return f"{series.label or 'allocated memory'} rises from {span}, about {show(series.slope)} each"
+    return None
+
+
+def growing_card(evidence: Evidence) -> str | None:
+    """The same of what the card shows in use: less telling, because the allocator's cache keeps what one large batch once needed."""
+    for series in of(evidence, lambda s: s.device_used_bytes):
+        if series.even and not _steps_differ(series):
+            return (
+                f"what the card shows in use rises from {show(series.values[0])} to {show(series.values[-1])} over {series.steps[-1] - series.steps[0]:,} steps"
+            )
     return None
 
 
@@ -145,6 +160,7 @@ def last_step(evidence: Evidence) -> int | None:
     for line in evidence.lines:
         steps += [int(done) for done, total in _PROGRESS.findall(line.text) if int(done) < int(total)]
         steps += [int(n) for n in _STEP.findall(line.text)]
+        steps += [int(n.replace(",", "")) for n in _AFTER.findall(line.text)]
     return max(steps, default=None)
 
 

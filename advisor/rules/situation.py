@@ -17,7 +17,12 @@ TRAINING = frozenset({"forward", "loss", "backward", "step"})
 PREFERENCE = frozenset({"dpo", "kto", "orpo"})
 ONLINE = frozenset({"grpo", "ppo", "rloo"})
 ADAPTER = frozenset({"lora", "dora"})
-_ALL_PARAMS = re.compile(r"all params: ([\d,]{4,20})")  # peft PeftModel.print_trainable_parameters
+_ALL_PARAMS = re.compile(  # peft PeftModel.print_trainable_parameters; nanoGPT, Lightning's summary; a dtype and a count printed together
+    r"all params: ([\d,]{4,20})|(?:number of|total|all) (?:trainable )?(?:params|parameters)\W{1,4}([\d.,]{1,20}) ?([MBK])?\b|"
+    r"torch\.(?:float32|bfloat16|float16)[\s,]+(\d{8,13})\s*$",
+    re.IGNORECASE,
+)
+_SCALE = {"K": 10**3, "M": 10**6, "B": 10**9}
 _SIZE_IN_NAME = re.compile(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,2})?)[bB](?![A-Za-z0-9])")
 QUANTISED = frozenset({"nf4", "fp4", "int8", "gptq-int4", "awq-int4", "fp8", "mxfp4"})
 
@@ -97,13 +102,32 @@ def parameters(run: Run, evidence: Evidence | None = None) -> int | None:
     if evidence is not None:
         for line in evidence.lines:
             found = _ALL_PARAMS.search(line.text)
-            if found:
-                return int(found.group(1).replace(",", ""))
+            if found and (count := _count(found)) is not None:
+                return count
     named = [run.job.model.name or ""]
     if evidence is not None:
         named += [str(v) for _, k, v in evidence.seen_keys if any(word in k.lower() for word in ("model", "config", "checkpoint", "pretrained"))]
     sizes = [_SIZE_IN_NAME.search(name) for name in named]
     return next((round(float(m.group(1)) * 1e9) for m in sizes if m is not None), None)
+
+
+def _count(found: re.Match[str]) -> int | None:
+    whole, total, unit, shown = found.groups()
+    if whole or shown:
+        return int((whole or shown).replace(",", ""))
+    try:
+        value = float(total.replace(",", "")) * _SCALE.get((unit or "").upper(), 1)
+    except ValueError:
+        return None
+    return round(value) if value >= 10**6 else None
+
+
+def smallest_batch(run: Run) -> str | None:
+    """Whether what scales with the batch is at its least already: one sequence, recomputed, as it is written."""
+    batch, checkpointing = run.facts.get("batch.micro_batch"), run.facts.get("activations.checkpointing")
+    written = all(f is not None and f.kind in ("stated", "read") for f in (batch, checkpointing))
+    least = written and run.job.batch.micro_batch == 1 and run.job.activations.checkpointing == "full"
+    return "the micro batch is 1 and checkpointing is on already" if least and (run.job.batch.seq_len or 0) <= 2048 else None
 
 
 def weight_bytes(run: Run, width: float | None = None, evidence: Evidence | None = None) -> int | None:
@@ -153,10 +177,17 @@ _OPTIMIZER_SETUP = re.compile(
 )
 
 
+_MOVES = re.compile(r"nn/modules/module\.py:(to|cuda|_apply|convert)\b")
+_LOADERS = re.compile(r"from_pretrained|load_\w*model|load_pretrained|checkpoint|state_dict|get_model|dispatch|deepspeed|prepare|engine", re.IGNORECASE)
+
+
 def loads_weights(evidence: Evidence) -> bool:
     """Whether the failure comes while weights are loaded, and not while the optimizer is set up after them."""
     if not in_phase(evidence, "load"):
         return False
+    frames = [f"{frame.file}:{frame.function}: {frame.code}" for frame in evidence.frames]
+    if any(_MOVES.search(text) for text in frames[-4:]) and not any(_LOADERS.search(text) for text in frames):
+        return False  # what was loaded before is moved
     return not any(_OPTIMIZER_SETUP.search(f"{frame.function}: {frame.code}") for frame in evidence.frames)
 
 
@@ -172,9 +203,6 @@ def weights_exceed(run: Run, evidence: Evidence) -> str | None:
     if held is None or capacity is None or held < capacity:
         return None
     return f"the weights of one rank are {held / 2**30:.1f} GiB, more than the card: it fails before there are activations"
-
-
-_MOVES = re.compile(r"nn/modules/module\.py:(to|cuda|_apply|convert)\b")
 
 
 def moves_module(evidence: Evidence) -> bool:

@@ -7,7 +7,7 @@ from advisor.rules import counters, fingerprint, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
-from advisor.rules.situation import checkpoints, in_phase, nearly_full, weights_exceed
+from advisor.rules.situation import checkpoints, in_phase, nearly_full, smallest_batch, weights_exceed
 from advisor.run import Run
 from advisor.units import show
 
@@ -82,6 +82,7 @@ RULE = Rule(
             on="frame",
         ),
         Mark("activations-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
+        Mark("activations-least", -1.0, "nothing left to shrink", "the configuration", when=lambda run, _: smallest_batch(run)),
         *static_state.against("activations"),
         *share_marks("activations", "activations", "attention", some=0.3, most=0.5, weights=(0.9, 1.0), noun="activations"),
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.rules import growth
 from advisor.rules.rule import Example, Mark, Rule
@@ -25,7 +27,7 @@ def _later(run: Run, evidence: Evidence) -> str | None:
     if "seen-later" in evidence.marks and in_phase(evidence, "forward", "loss", "backward", None):
         return None if run.job.batch.packed is True else "many steps went through before the one that failed, as you say"
     step = growth.last_step(evidence)
-    if step is None or step < LATER or growth.growing(evidence) or not in_phase(evidence, "forward", "loss", "backward", None):
+    if step is None or step < LATER or growth.growing(evidence) or growth.growing_card(evidence) or not in_phase(evidence, "forward", "loss", "backward", None):
         return None
     packed = run.job.batch.packed is True
     return None if packed else f"{step:,} steps went through before the one that failed"
@@ -41,7 +43,7 @@ def _lengths(run: Run, _evidence: Evidence) -> str | None:
 
 def _peaks_vary(_run: Run, evidence: Evidence) -> str | None:
     for series in growth.peaks(evidence):
-        if max(series.values) > 1.3 * min(series.values):
+        if max(series.values) > 1.3 * min(series.values) and not series.even:
             return f"the peak differs from step to step ({series.where})"
     return None
 
@@ -49,6 +51,23 @@ def _peaks_vary(_run: Run, evidence: Evidence) -> str | None:
 def _floor_steady(_run: Run, evidence: Evidence) -> str | None:
     """The level before each step stays while the peaks differ: nothing is kept, batches differ."""
     return growth.steady_floor(evidence)
+
+
+_BUDGET = re.compile(
+    r"(?:^|[._-])(batch_(?:size_)?type|max_tokens(?:_per_batch)?|token_budget|batch_max_tokens|frames_per_batch|dynamic_batch\w*)$", re.IGNORECASE
+)
+
+
+def _budget(run: Run, evidence: Evidence) -> str | None:
+    """A batch of so many tokens or frames in all: attention grows with the square of the longest sample, which such a budget does not see."""
+    if not in_phase(evidence, "forward", "loss", "backward", None):
+        return None
+    if run.job.batch.token_budget:
+        return f"a batch is filled up to {run.job.batch.token_budget:,} tokens, however long the samples are"
+    for where, key, value in evidence.seen_keys:
+        if _BUDGET.search(key) and str(value).strip("'\"").lower() not in ("sents", "sentence", "sentences", "sample", "samples", "none", "false", "0"):
+            return f"a batch is filled by a budget of tokens or frames ({where}: {key}={value})"
+    return None
 
 
 def _packed(run: Run, _evidence: Evidence) -> str | None:
@@ -75,6 +94,13 @@ RULE = Rule(
         Mark("batch-outlier-lengths", 1.5, "lengths differ", "the samples' lengths", when=_lengths),
         Mark("batch-outlier-peaks", 1.5, "peaks differ", "max_memory_allocated by step", when=_peaks_vary),
         Mark("batch-outlier-floor", 2.0, "steady between steps", "memory_allocated before each step", when=_floor_steady),
+        Mark(
+            "batch-outlier-budget",
+            1.5,
+            "a budget of tokens",
+            "scores have length² elements for each sample; fairseq, OpenNMT and dynamic samplers",
+            when=_budget,
+        ),
         Mark("batch-outlier-packed", -2.5, "packed", "packed sequences are all of the same length", when=_packed),
     ),
     remedies=("cap-longest-batch", "smaller-micro-batch", "shorter-sequence", "fused-linear-loss"),

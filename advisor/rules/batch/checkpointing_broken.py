@@ -40,6 +40,13 @@ RULE = Rule(
             pattern=r"None of the inputs have requires_grad\s*=\s*True",
         ),
         Mark(
+            "checkpointing-broken-left-out",
+            3.5,
+            "checkpointing was applied to no attention or no MLP of any layer",
+            "nemo_automodel parallelizer: 'Applied submodule activation checkpointing to n layers: {...}' counts what it wrapped",
+            pattern=r"activation checkpointing to \d+ layers: \{[^}]*'(attention|mlp)': 0\b",
+        ),
+        Mark(
             "checkpointing-broken-grad",
             2.0,
             "the loss has no graph, as when checkpointed blocks get inputs without gradients",

@@ -29,6 +29,14 @@ def _evaluating(_run: Run, evidence: Evidence) -> str | None:
     return "the failure comes during evaluation" if in_phase(evidence, "eval") else None
 
 
+def _in_model(_run: Run, evidence: Evidence) -> str | None:
+    """The innermost frames are a forward pass of the user's own evaluation loop."""
+    failure = evidence.failure
+    if failure is None or not in_phase(evidence, "eval") or any("prediction_step" in f.function for f in failure.frames):
+        return None
+    return "the failing frame is in the model's own forward pass" if any(f.function == "forward" for f in failure.frames[-3:]) else None
+
+
 RULE = Rule(
     id="eval-batch",
     tier="batch",
@@ -47,6 +55,7 @@ RULE = Rule(
         ),
         Mark("eval-batch-request", 1.5, "one evaluation batch", "the evaluation batch x seq_len x vocab, or x hidden", when=_request),
         Mark("eval-batch-evaluating", 0.7, "in evaluation", "the failing phase", when=_evaluating),
+        Mark("eval-batch-model", 1.5, "inside the model", "one evaluation batch's own forward pass", when=_in_model),
         Mark(
             "eval-batch-frame",
             2.0,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
@@ -25,6 +27,30 @@ def _spread(_run: Run, evidence: Evidence) -> str | None:
     if not failed or held is None or len(others) < 2:
         return None
     return "the failing rank holds far more than the others" if held > 1.25 * max(others) else None
+
+
+_COUNTS = re.compile(r"\brank\s?:?\s?(\d{1,5})\b(.{0,120})", re.IGNORECASE)
+_NUMBER = re.compile(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+|\d{1,12})(?![\d.,]*\d)(?!\s?(?:GiB|GB|MiB|MB|%))")
+UNEVEN = 4.0  # times the median rank's tokens
+
+
+def _tokens(_run: Run, evidence: Evidence) -> str | None:
+    """Lines of several ranks print how many tokens each got, and one rank got several times what the others did."""
+    columns: dict[tuple[str, int], dict[int, int]] = {}
+    for line in evidence.lines:
+        found = _COUNTS.search(line.text)
+        if found is None or "token" not in line.text.lower():
+            continue
+        template = re.sub(r"[\d.,]+", "#", line.text)
+        for column, number in enumerate(_NUMBER.findall(found.group(2))):
+            columns.setdefault((template, column), {})[int(found.group(1))] = int(number.replace(",", ""))
+    for counts in columns.values():
+        ordered = sorted(counts.values())
+        median = ordered[(len(ordered) - 1) // 2]
+        if len(counts) >= 3 and ordered[-1] >= UNEVEN * max(median, 1) and ordered[-1] > 1000:
+            rank = max(counts, key=lambda r: counts[r])
+            return f"rank {rank} got {ordered[-1]:,} tokens where the rank in the middle got {median:,}"
+    return None
 
 
 def _parallel(run: Run, _evidence: Evidence) -> str | None:
@@ -56,6 +82,7 @@ RULE = Rule(
             "Megatron --expert-model-parallel-size without --moe-expert-capacity-factor drops no token",
             when=_parallel,
         ),
+        Mark("expert-imbalance-tokens", 4.0, "tokens unevenly spread", "counts of routed tokens by rank", when=_tokens),
         Mark("expert-imbalance-spread", 2.5, "one rank holds more", "counters of the ranks", when=_spread),
     ),
     remedies=("balance-experts", "expert-parallel", "smaller-micro-batch"),

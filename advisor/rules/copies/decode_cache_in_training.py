@@ -30,7 +30,7 @@ RULE = Rule(
             4.5,
             "the cache is being filled in a training step",
             "transformers/cache_utils.py DynamicCache.update (torch.cat of keys and values)",
-            pattern=r"cache_utils\.py:(update|lazy_initialization)|past_key_values?\.update|layer_past",
+            pattern=r"cache_utils\.py:(update|lazy_initialization)|past_key_values?\.update|layer_past|torch\.cat\(\s*[(\[]\s*past_(key|value|k|v)",
             on="frame",
             when=lambda _, e: None if in_phase(e, "rollout", "eval") else "",
         ),

@@ -14,7 +14,9 @@ from advisor.units import MIB, show
 
 _EVALUATION = re.compile(r"eval|predict|valid", re.IGNORECASE)
 _PROGRESS = re.compile(r"(\d{1,8})/(\d{1,8})\b")  # tqdm
-_MODEL = re.compile(r"modeling_\w+\.py|nn/modules/|nn/functional\.py|loss_utils\.py|peft/tuners|:prediction_step|:compute_loss")
+_MODEL = re.compile(
+    r":forward$|:_call_impl$|:_wrapped_call_impl$|modeling_\w+\.py|nn/modules/|nn/functional\.py|loss_utils\.py|peft/tuners|:prediction_step|:compute_loss"
+)
 BATCHES = 3  # from this many batches on, a whole multiple of one batch's logits is an accumulation
 
 
@@ -25,6 +27,21 @@ def _inside_model(_run: Run, evidence: Evidence) -> str | None:
     if inner is None or not in_phase(evidence, "eval"):
         return None
     return "the failing frame is in the model's own forward pass" if _MODEL.search(f"{inner.file}:{inner.function}") else None
+
+
+def _outside_model(_run: Run, evidence: Evidence) -> str | None:
+    """What fails is computed from what the model returned: predictions and scores are on the card."""
+    failure = evidence.failure
+    if failure is None or not failure.frames or not in_phase(evidence, "eval") or _inside_model(_run, evidence):
+        return None
+    return None if any(_MODEL.search(f"{f.file}:{f.function}") for f in failure.frames) else "the failing line is outside the model's forward pass"
+
+
+def _large(_run: Run, evidence: Evidence) -> str | None:
+    figures = counters.of(evidence)
+    if _outside_model(_run, evidence) is None or figures.requested is None or figures.allocated is None or figures.requested < 0.5 * figures.allocated:
+        return None
+    return f"one tensor of {show(figures.requested)} is asked for beside {show(figures.allocated)} in all: more than one batch makes"
 
 
 def _multiple(run: Run, evidence: Evidence) -> str | None:
@@ -85,6 +102,15 @@ RULE = Rule(
             on="frame",
         ),
         Mark("eval-accumulation-phase", 2.0, "in evaluation", "the failing phase", when=_evaluating),
+        Mark("eval-accumulation-outside", 1.5, "outside the model", "an evaluation loop scores what it has collected", when=_outside_model),
+        Mark("eval-accumulation-large", 1.5, "larger than a batch", "the request against all that is allocated", when=_large),
+        Mark(
+            "eval-accumulation-epoch-end",
+            1.5,
+            "what each evaluation step returns is kept until the epoch ends",
+            "pytorch_lightning before 2.0, loops/epoch/evaluation_epoch_loop.py: outputs are collected where the hook is defined",
+            pattern=r"def (validation|test)_epoch_end\(\s*self\s*,\s*\w+",
+        ),
         Mark("eval-accumulation-keeps", 1.0, "keeps logits", "TrainingArguments eval_accumulation_steps None, prediction_loss_only False", when=_keeps),
         Mark("eval-accumulation-model", -2.0, "inside the model", "Trainer.prediction_step runs the model before anything is collected", when=_inside_model),
         Mark(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.deviation import retained
 from advisor.evidence import Evidence
 from advisor.rules import growth
-from advisor.rules.growth import growing
+from advisor.rules.growth import growing, growing_card
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.run import Run
@@ -30,6 +30,13 @@ RULE = Rule(
             "allocated grows with the steps",
             "memory_allocated at one point of the step is constant unless tensors are kept",
             when=lambda _, e: growing(e),
+        ),
+        Mark(
+            "retained-graph-growth-card",
+            2.2,
+            "the card fills with the steps",
+            "nvidia-smi's figure: a process's cache grows only where more is held at once than before",
+            when=lambda _, e: None if growing(e) else growing_card(e),
         ),
         Mark(
             "retained-graph-sum",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules.growth import growing
+from advisor.rules.growth import growing, growing_card
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import in_phase
@@ -32,11 +32,25 @@ RULE = Rule(
             when=lambda _, e: growing(e),
         ),
         Mark(
+            "retained-objects-growth-card",
+            2.2,
+            "the card fills with the steps",
+            "nvidia-smi's figure: a process's cache grows only where more is held at once than before",
+            when=lambda _, e: None if growing(e) else growing_card(e),
+        ),
+        Mark(
             "retained-objects-loop",
             2.5,
             "a trainer is built again in one process",
             "a trainer holds model, optimizer and accelerator; accelerate's AcceleratorState and callbacks outlive `del trainer`",
             pattern=r"del\s+\w*(trainer|model|engine)\w*|accelerator\.free_memory\(|gc\.collect\(\)",
+        ),
+        Mark(
+            "retained-objects-epoch-end",
+            2.5,
+            "what each training step returns is kept until the epoch ends",
+            "pytorch_lightning before 2.0, loops/epoch/training_epoch_loop.py: outputs are collected where training_epoch_end is defined",
+            pattern=r"def training_epoch_end\(\s*self\s*,\s*\w+|training_step_outputs\.append\(",
         ),
         Mark("retained-objects-compiled", 2.0, "compiled", "torch._dynamo caches guards and resume functions per frame", when=_compiled),
         Mark(

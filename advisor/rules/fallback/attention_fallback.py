@@ -25,8 +25,18 @@ def _also(run: Run, evidence: Evidence) -> str | None:
     return None if _request(run, evidence) else fingerprint.match(run, evidence, "attention")
 
 
+def _past_it(run: Run, evidence: Evidence) -> str | None:
+    """The request is the logits', which come after all layers: no layer's scores were in the way."""
+    return "the failed request is of logits: the layers before had gone through" if fingerprint.match(run, evidence, "logits", alone=True) else None
+
+
 def _square(run: Run, evidence: Evidence) -> str | None:
-    return fingerprint.match(run, evidence, "mask")
+    return fingerprint.match(run, evidence, "mask", alone=True)
+
+
+def _square_among(run: Run, evidence: Evidence) -> str | None:
+    """A row of hidden states times the length can be as large."""
+    return None if _square(run, evidence) else fingerprint.match(run, evidence, "mask")
 
 
 def _square_of_code(_run: Run, evidence: Evidence) -> str | None:
@@ -89,6 +99,9 @@ RULE = Rule(
         Mark("attention-fallback-request", 3.5, "the request is a score matrix", "softmax(Q Kᵀ) has batch x heads x seq_len² elements", when=_request),
         Mark("attention-fallback-among", 1.8, "the request can be a score matrix", "the same product; another tensor has the same size", when=_also),
         Mark("attention-fallback-square", 2.5, "the request is a square mask", "a dense mask or block mask has seq_len² elements", when=_square),
+        Mark(
+            "attention-fallback-square-among", 0.8, "the request can be a square mask", "the same product; another tensor has the same size", when=_square_among
+        ),
         Mark("attention-fallback-lengths", 2.5, "a square of a shown length", "a dense mask has length² elements", when=_square_of_code),
         Mark(
             "attention-fallback-frame",
@@ -128,6 +141,7 @@ RULE = Rule(
             r"unfused implementation|materializes the full scores matrix|flash_attn.{0,60}undefined symbol|"
             r"[Ff]lash ?[Aa]ttention.{0,40}(not (installed|available|supported)|only supports|is disabled|failed to import|undefined symbol)",
         ),
+        Mark("attention-fallback-later", -2.5, "logits", "scores of every layer are made before the logits are", when=_past_it),
         Mark("attention-fallback-head-dim", 1.5, "wide heads", "ATen sdp_utils.cpp check_head_dim_size: flash and cuDNN take at most 256", when=_head_dim),
         Mark("attention-fallback-softcap", 1.0, "soft cap", "transformers: attn_logit_softcapping needs eager or flex", when=_softcap),
         Mark("attention-fallback-eager", 1.5, "eager", "attn_implementation", when=_eager),

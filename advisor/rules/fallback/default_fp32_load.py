@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import widened
 from advisor.evidence import Evidence
 from advisor.rules import counters, fingerprint
@@ -62,6 +64,21 @@ def _wide_request(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "unit", "weight", "vocabulary-weight", alone=True, dtype="fp32")
 
 
+_FP32 = re.compile(r"^\s*(?:>>> |Out ?\[\d+\]: )?torch\.float32(?:[\s,]+[\d_,]{7,18})?\s*$")
+_ASKED = re.compile(r"parameters\(\)\)?\S*\.dtype|\.weight\.dtype|\bp(?:aram)?\.dtype|model\.dtype")
+
+
+def _shown(run: Run, evidence: Evidence) -> str | None:
+    """``torch.float32`` stands alone on a line, beside a parameter count or under code that prints a parameter's dtype."""
+    if run.job.method.base in QUANTISED:
+        return None
+    asked = any(_ASKED.search(line.text) for line in evidence.lines)
+    for line in evidence.lines:
+        if _FP32.match(line.text) and (asked or re.search(r"\d{7,}", line.text)):
+            return f"{line.where}: a parameter's dtype is shown as torch.float32"
+    return None
+
+
 def _fault(run: Run, evidence: Evidence) -> Run | None:
     if run.job.precision.weights == "fp32" or run.job.method.base in QUANTISED or _sixteen(run, evidence):
         return None
@@ -106,6 +123,15 @@ RULE = Rule(
             "a weight's dtype is printed as fp32",
             "torch.Tensor.dtype of a parameter after loading",
             pattern=r"\bweight\.dtype\W{1,4}torch\.float32|\bdtype of (the )?(model|weights|parameters)\W{1,4}torch\.float32",
+        ),
+        Mark("default-fp32-shown", 3.5, "the parameters are shown in fp32", "torch.dtype as print shows it, of a parameter after loading", when=_shown),
+        Mark(
+            "default-fp32-widened-later",
+            -3.0,
+            "the model is widened after it was loaded: it was narrower before",
+            "torch.nn.Module.float casts what is there",
+            pattern=r"(nn/modules/module|modeling_utils)\.py:float\b",
+            on="frame",
         ),
         Mark(
             "default-fp32-move",

@@ -52,6 +52,13 @@ def _reserved_climbs(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+def _giant(_run: Run, evidence: Evidence) -> str | None:
+    figures = counters.of(evidence)
+    if figures.requested is None or figures.capacity is None or figures.requested < 0.25 * figures.capacity:
+        return None
+    return f"{show(figures.requested)} in one piece is a quarter of the card or more: that request is what is unusual"
+
+
 def _pools(_run: Run, evidence: Evidence) -> str | None:
     failure = evidence.failure
     held = failure.private_pool_bytes if failure is not None else None
@@ -87,6 +94,7 @@ RULE = Rule(
             "the same counter; the sentence about expandable segments is constant and says nothing",
             when=_little,
         ),
+        Mark("fragmentation-giant", -1.0, "a very large request", "no allocator keeps a quarter of the card in one piece", when=_giant),
         Mark("fragmentation-pools", -1.5, "private pools", "c10 CUDACachingAllocator prints them apart", when=_pools),
         Mark("fragmentation-climbs", 2.5, "reserved climbs", "max_memory_allocated flat while memory_reserved rises", when=_reserved_climbs),
         Mark("fragmentation-expandable", -2.0, "expandable segments", "c10 ExpandableSegment maps pages behind one address range", when=_expandable),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import widened
 from advisor.evidence import Evidence
 from advisor.rules import rises
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import QUANTISED, parameters, sharded
+from advisor.rules.situation import QUANTISED, in_phase, parameters, sharded
 from advisor.run import Run
 
 
@@ -30,8 +32,12 @@ def _rise(run: Run, evidence: Evidence) -> str | None:
     return rises.matching(evidence, 2 * held, "all weights in fp32 instead of 16 bit")
 
 
-def _fault(run: Run, _evidence: Evidence) -> Run | None:
+_WIDENS = re.compile(r"(nn/modules/module|modeling_utils)\.py:float$")
+
+
+def _fault(run: Run, evidence: Evidence) -> Run | None:
     wrapped = run.job.parallel.strategy in ("fsdp1", "fsdp2") and run.job.precision.compute in ("bf16", "fp16")
+    wrapped = wrapped or any(_WIDENS.search(f"{f.file}:{f.function}") for f in evidence.frames)
     if run.job.precision.weights == "fp32" or run.job.method.base in QUANTISED or not wrapped:
         return None
     return run.deviating(widened("precision.weights", "fp32", cause="framework-upcast"))
@@ -69,6 +75,15 @@ RULE = Rule(
             "repr of a DTensor or parameter: dtype float32, requires_grad False",
             pattern=r"requires_grad=False.*\bfloat32|\bfloat32\b.*requires_grad=False",
             when=lambda run, _: "" if run.job.precision.compute in ("bf16", "fp16") or run.stated.precision.weights in ("bf16", "fp16") else None,
+        ),
+        Mark(
+            "framework-upcast-module",
+            4.0,
+            "the whole model is being widened to fp32",
+            "torch.nn.Module.float casts every floating-point parameter in place, before anything is divided",
+            pattern=r"(nn/modules/module|modeling_utils)\.py:float\b|:[\w<>]+: \w*model\w*\s*=\s*\w*model\w*\.(float\(\)|to\(torch\.float32\))",
+            on="frame",
+            when=lambda _, e: "" if in_phase(e, "load", None) else None,
         ),
         Mark(
             "framework-upcast-frame",

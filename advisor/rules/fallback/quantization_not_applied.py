@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
-from advisor.rules import counters, fingerprint
+from advisor.rules import console, counters, fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import QUANTISED, in_phase, weight_bytes
@@ -46,6 +48,30 @@ def _request(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "expert-stack") if run.job.method.base in QUANTISED else None
 
 
+_MODULES = re.compile(r"Linear4bit|Linear8bitLt|Params4bit|Int8Params|QuantLinear|WQLinear|HQQLinear|is_loaded_in_[48]bit|is_quantized")
+
+
+def _none_replaced(_run: Run, evidence: Evidence) -> str | None:
+    """Quantised modules were counted, and there is none."""
+    for expression, number, where in console.answers(evidence):
+        if number == 0 and _MODULES.search(expression):
+            return f"{where}: no module of the model is a quantised one"
+    return None
+
+
+_WEIGHT = re.compile(
+    r"\b(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|qkv_proj|query_key_value|fc[12]|dense\w*)\b[\w.]*\.weight\b.{0,40}\b(bfloat16|float16|float32)\b"
+)
+
+
+def _printed(run: Run, evidence: Evidence) -> str | None:
+    """A matrix of a block is shown in 16 or 32 bit; a quantised one is uint8 or int8 (bitsandbytes Params4bit, Int8Params)."""
+    if run.job.method.base not in QUANTISED:
+        return None
+    hit = next((line for line in evidence.lines if _WEIGHT.search(line.text) and "requires_grad=True" not in line.text and "lora" not in line.text), None)
+    return f"{hit.where} shows a matrix of a block in 16 bit or more" if hit is not None else None
+
+
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
     return run.deviating(ineffective("method.base", cause="quantization-not-applied")) if run.job.method.base in QUANTISED else None
 
@@ -73,6 +99,8 @@ RULE = Rule(
             when=_experts,
         ),
         Mark("quantization-not-applied-larger", 3.0, "too much for quantised weights", "bits a weight of the layout, scales included", when=_larger),
+        Mark("quantization-not-applied-none", 5.0, "no quantised module", "bitsandbytes replaces nn.Linear by Linear4bit or Linear8bitLt", when=_none_replaced),
+        Mark("quantization-not-applied-printed", 3.0, "a 16-bit matrix", "torch.Tensor.dtype of a block's weight", when=_printed),
         Mark("quantization-not-applied-request", 3.0, "a 16-bit stack of experts", "a fused expert tensor has experts x out x in elements", when=_request),
         Mark(
             "quantization-not-applied-convert",

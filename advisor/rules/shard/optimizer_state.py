@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.rules import static_state
+from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import in_phase
+from advisor.rules.situation import in_phase, nearly_full, smallest_batch
 from advisor.run import Run
 
 
 def _stepping(_run: Run, evidence: Evidence) -> str | None:
     return "the failure comes in the optimizer's step" if in_phase(evidence, "step") else None
+
+
+def _least(run: Run, evidence: Evidence) -> str | None:
+    """Full training of a model of unknown size, one recomputed sequence, and the card is full all the same: what is left is state."""
+    unknown = run.job.method.kind == "full" and ledger_of(run) is None
+    full = unknown and nearly_full(evidence) and in_phase(evidence, "forward", "backward", None)
+    return smallest_batch(run) if full and run.job.offload.optimizer in (None, "none") else None
 
 
 RULE = Rule(
@@ -34,6 +42,7 @@ RULE = Rule(
             ),
             on="frame",
         ),
+        Mark("optimizer-state-least", 1.2, "nothing left to shrink", "what remains does not depend on the batch", when=_least),
         *static_state.narrowed("optimizer-state", "optimizer", 0.35),
         *share_marks("optimizer-state", "optimizer", some=0.35, most=0.5, weights=(0.8, 1.0), noun="optimizer states"),
     ),

@@ -22,6 +22,11 @@ def _beyond(run: Run, evidence: Evidence) -> str | None:
     return f"{show(held)} are allocated on a card of {show(total)}: the rest lies in host memory" if total and held > 1.02 * total else None
 
 
+def _failed(_run: Run, evidence: Evidence) -> str | None:
+    failure = evidence.failure
+    return "it failed all the same: the host's share was used up too" if failure is not None and failure.kind == "gpu-memory" else None
+
+
 RULE = Rule(
     id="driver-spill",
     tier="spare",
@@ -36,6 +41,7 @@ RULE = Rule(
             "NVIDIA driver on Windows: CUDA system memory fallback; cudaMallocManaged oversubscription",
             when=_beyond,
         ),
+        Mark("driver-spill-failed", -2.5, "it failed", "lending has an end: what fills card and host is the cause then", when=_failed),
         Mark(
             "driver-spill-named",
             2.0,

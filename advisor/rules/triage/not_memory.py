@@ -59,6 +59,17 @@ RULE = Rule(
             pattern=r"device-side assert triggered|illegal memory access",
         ),
         Mark(
+            "not-memory-nonfinite",
+            5.0,
+            "values are not finite, and nothing says that memory ran out",
+            "torch clip_grad_norm_: 'The total norm ... is non-finite'; loggers print loss or grad_norm as nan; apex: 'Gradient overflow. Skipping step'",
+            pattern=(
+                r"non-?finite (grad|loss|norm|value)|\b(grad(ient)?[_ ]?norm|loss)['\"]?\s*[:=]\s*'?(nan|[-+]?inf)\b|total norm .{0,80}non-finite|"
+                r"\bloss (is|became|becomes) (nan|inf)|Function '\w+' returned nan values"
+            ),
+            when=lambda _, e: "" if e.failure is None else None,
+        ),
+        Mark(
             "not-memory-managed",
             1.5,
             "managed memory is not available on this platform",

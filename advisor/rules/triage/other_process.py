@@ -7,7 +7,7 @@ from advisor.evidence import Evidence
 from advisor.rules import counters, processes
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
-from advisor.rules.situation import colocated
+from advisor.rules.situation import colocated, gpus
 from advisor.run import Run
 from advisor.units import GIB, show
 
@@ -28,6 +28,23 @@ def _remainder(run: Run, evidence: Evidence) -> str | None:
     if not held or figures.capacity is None:
         return None
     return f"{show(held)} of the {show(figures.capacity)} belong to none of this process: capacity less free less what it holds itself"
+
+
+CONTEXT, CONTEXT_OF_MANY = round(1.2 * GIB), round(2.2 * GIB)  # eager kernels, cuDNN and cuBLAS of one process; with communicators besides
+
+
+def _unaccounted(run: Run, evidence: Evidence) -> str | None:
+    """The text names no own share: what is neither free nor reserved is larger than a context, though not beyond any context."""
+    failure, figures = evidence.failure, counters.of(evidence)
+    if failure is None or failure.own_bytes is not None or failure.allowed_bytes is not None or _held(run, evidence):
+        return None
+    if figures.capacity is None or figures.free is None or figures.reserved is None:
+        return None
+    outside = figures.capacity - figures.free - figures.reserved
+    over = outside - (CONTEXT_OF_MANY if gpus(run) > 1 else CONTEXT)
+    if over < max(GIB // 2, 0.1 * figures.capacity):
+        return None
+    return f"{show(outside)} are neither free nor reserved by this process, more than a CUDA context takes"
 
 
 def _most(run: Run, evidence: Evidence) -> str | None:
@@ -77,6 +94,7 @@ RULE = Rule(
     prior=-1.5,
     marks=(
         Mark("other-process-remainder", 4.0, "memory of others", "identity capacity = free + sum over processes (cudaMemGetInfo, NVML)", when=_remainder),
+        Mark("other-process-unaccounted", 3.0, "not accounted for", "the same identity, with a context as large as it gets", when=_unaccounted),
         Mark("other-process-most", 1.5, "others hold most", "the same identity", when=_most),
         Mark(
             "other-process-before-start",
