@@ -68,7 +68,9 @@ def _claim(key: Key, tables: Sequence[Table]) -> tuple[Table, tuple[Entry, ...]]
         scope = table.scopes[0] if table.name in inherited and table.scopes else key.scope
         if entries := table.entries_for(key.path, scope):
             return table, entries
-        if key.path in table.unmapped and (table.name not in _LAYERS or not key.scope or key.scope in _scopes(table)):  # a script's argument is no layer's key
+        if table.why_unmapped(key.path) is not None and (
+            table.name not in _LAYERS or not key.scope or key.scope in _scopes(table)
+        ):  # a script's argument is no layer's key
             return None
     if key.scope and not any(key.scope in _scopes(t) for t in tables):
         for table in (t for t in tables if t.name not in _NOT_A_SCRIPTS):  # a call that no table knows: its keys mean the usual
@@ -192,7 +194,7 @@ def _rest(keys: Sequence[Key], tables: Sequence[Table], name: str, taken: set[in
     for position, key in enumerate(keys):
         if position in taken or key.weak or key.value == {} or key.scope not in spoken or key.scope == "env":
             continue
-        why = next((t.unmapped[key.path] for t in tables if key.path in t.unmapped), None)
+        why = next((found for t in tables if (found := t.why_unmapped(key.path)) is not None), None)
         if why is not None and _is_off(key.value):
             continue
         if why is not None:

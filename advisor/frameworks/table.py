@@ -134,7 +134,7 @@ class Table(_Strict):
     entries: tuple[Entry, ...] = ()
     defaults: tuple[Default, ...] = ()
     harmless: tuple[str, ...] = ()  # patterns of keys that do not touch memory
-    unmapped: Mapping[str, str] = Field(default_factory=dict)  # keys that matter and have no field: what they do
+    unmapped: Mapping[str, str] = Field(default_factory=dict)  # keys (or patterns of them) that matter and have no field: what they do
 
     @cached_property
     def index(self) -> Mapping[str, tuple[Entry, ...]]:
@@ -148,6 +148,17 @@ class Table(_Strict):
     @cached_property
     def _harmless(self) -> re.Pattern[str]:
         return re.compile("|".join(fnmatch.translate(p) for p in self.harmless) or r"(?!)")
+
+    @cached_property
+    def _unmapped(self) -> tuple[Mapping[str, str], tuple[tuple[re.Pattern[str], str], ...]]:
+        plain = {canonical(key): why for key, why in self.unmapped.items() if "*" not in key}
+        return plain, tuple((re.compile(fnmatch.translate(canonical(key))), why) for key, why in self.unmapped.items() if "*" in key)
+
+    def why_unmapped(self, key: str) -> str | None:
+        """What a key does that matters for memory and has no field; ``None`` where the table does not list it."""
+        plain, patterns = self._unmapped
+        name = canonical(key)
+        return plain.get(name) or next((why for pattern, why in patterns if pattern.match(name)), None)
 
     def is_harmless(self, key: str) -> bool:
         """Whether a key is known not to touch memory."""

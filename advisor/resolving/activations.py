@@ -5,7 +5,6 @@ from __future__ import annotations
 from advisor.resolving import family
 from advisor.resolving.draft import Draft
 
-
 # apply_liger_kernel_to_* (liger_kernel/transformers/monkey_patch.py) has rope, rms_norm and the gated MLP on wherever a loss is fused; the model's own
 # code never fuses it. axolotl (cut_cross_entropy) and verl (use_fused_kernels) have a fused loss of its own, so nothing follows there.
 ONE_FLAG = frozenset({"hf-trainer", "trl", "llama-factory", "ms-swift"})

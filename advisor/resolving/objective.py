@@ -22,6 +22,7 @@ def settle(draft: Draft) -> None:
     if objective in _PREFERENCE:
         draft.default("reference", "copy", f"{objective}: a frozen copy is held", alternatives=("precomputed",))
     draft.default("reference", "none", f"{objective} needs none unless a KL term asks for it")
+    draft.table("reward", "critic")
     ppo = objective == "ppo"
     draft.default("reward", "copy" if ppo else "none", f"{objective}: {'a reward model beside the policy' if ppo else 'none'}")
     draft.default("critic", "copy" if ppo else "none", f"{objective}: {'a value model is trained too' if ppo else 'none'}")

@@ -25,12 +25,16 @@ from advisor.frameworks.derive.megatron_model import megatron_checkpoint, megatr
 from advisor.frameworks.derive.nemo import nemo_parallel, write_nemo
 from advisor.frameworks.derive.openrlhf import openrlhf_budget, openrlhf_models, write_openrlhf_budget
 from advisor.frameworks.derive.rollouts import (
+    apart,
     engines,
     prompt_and_completion,
     slime_budget,
     slime_sequence,
     verl_budget,
+    verl_micro,
+    verl_recompute,
     verl_reference,
+    verl_sft_budget,
     write_slime_budget,
     write_slime_sequence,
     write_verl_budget,
@@ -76,6 +80,10 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "rank-means-adapters": Derivation(rank_means_adapters, write_rank, samples=({"method.kind": "lora", "method.rank": 16}, {"method.kind": "full"})),
     "accumulation": Derivation(accumulation),
     "verl-reference": Derivation(verl_reference),
+    "verl-sft-budget": Derivation(verl_sft_budget),
+    "verl-micro": Derivation(verl_micro),
+    "verl-recompute": Derivation(verl_recompute),
+    "apart": Derivation(apart),
     "verl-budget": Derivation(verl_budget, write_verl_budget, samples=({"batch.token_budget": 16_384},)),
     "engines": Derivation(engines),
     "lisa": Derivation(lisa),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from advisor.frameworks.codecs import count, flag
+from advisor.frameworks.codecs import count, flag, names
 from advisor.job import Job
 
 
@@ -46,6 +46,36 @@ def verl_budget(raw: Mapping[str, Any]) -> dict[str, Any]:
 def write_verl_budget(wanted: Mapping[str, Any], _after: Job) -> dict[str, Any]:
     """Dynamic batches, and their budget."""
     return {"actor_rollout_ref.actor.use_dynamic_bsz": True, "actor_rollout_ref.actor.ppo_max_token_len_per_gpu": wanted["batch.token_budget"]}
+
+
+def verl_sft_budget(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The supervised trainer fills its passes to 8192 tokens unless told otherwise."""
+    if raw.get("data.use_dynamic_bsz") is not None and not flag(raw["data.use_dynamic_bsz"]):
+        return {}
+    return {"batch.token_budget": count(raw["data.max_token_len_per_gpu"])} if raw.get("data.max_token_len_per_gpu") is not None else {}
+
+
+def verl_micro(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The old key counts the samples of all ranks."""
+    total = raw.get("actor_rollout_ref.actor.ppo_micro_batch_size")
+    if total is None:
+        return {}
+    ranks = count(raw.get("trainer.n_gpus_per_node") or 8) * count(raw.get("trainer.nnodes") or 1)
+    return {"batch.micro_batch": max(1, count(total) // ranks)}
+
+
+def verl_recompute(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Megatron's layers under verl: ``recompute_granularity`` and its modules."""
+    found = {key.rsplit(".", 1)[-1]: value for key, value in raw.items() if value is not None}
+    kind = str(found.get("recompute_granularity") or "").lower()
+    if kind == "selective":
+        return {"activations.checkpointing": "selective", "activations.selective": {"ops": names(found.get("recompute_modules") or "core_attn")}}
+    return {"activations.checkpointing": "full"} if kind == "full" else {}
+
+
+def apart(_raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The engine is given cards of its own."""
+    return {"rollout.placement": "separate"}
 
 
 def slime_budget(raw: Mapping[str, Any]) -> dict[str, Any]:
