@@ -1,16 +1,19 @@
 """Lessons: a prediction before the engine's figure, then a failure whose cause the engine names. Written in ``knowledge/lessons/``.
 
-A team adds its own as files of the same form; figures and causes are never typed in: both are computed when a lesson is opened.
+Figures and causes are never typed in: both are computed when a lesson is opened. A team adds its own as files of the same form, in the
+folder ``lessons`` of the one that ``ADVISOR_TEAM`` names (:mod:`advisor.team`).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from advisor import knowledge
+from advisor import knowledge, team
 from advisor.arithmetic import estimate
 from advisor.evidence import Evidence, Fact
 from advisor.job import read_job
@@ -18,6 +21,9 @@ from advisor.ledger import Holding, Ledger
 from advisor.report import Report
 from advisor.run import Run, resolve
 from advisor.units import gib
+
+if TYPE_CHECKING:
+    from advisor.render.lifetimes import Frame
 
 NEAR, ROUGH = 0.25, 1.0  # of the figure: within a quarter is right, within its double or half is the right order
 
@@ -67,12 +73,13 @@ class Lesson(_Strict):
     ask: Ask
     after: str
     failure: Failure
+    step: str | None = None  # a recorded step to scrub through: a file beside the lesson
     body: str = ""
 
 
 def names() -> tuple[str, ...]:
-    """The lessons in their order."""
-    return knowledge.page_names("lessons")
+    """The lessons in their order, the team's own after the eight."""
+    return (*knowledge.page_names("lessons"), *team.lessons())
 
 
 def lesson(name: str) -> Lesson:
@@ -81,11 +88,25 @@ def lesson(name: str) -> Lesson:
     Raises:
         knowledge.KnowledgeError: there is none, or it is not in its form.
     """
-    front, body = knowledge.page("lessons", name)
+    front, body = team.page(name) if name in team.lessons() else knowledge.page("lessons", name)
     try:
         return Lesson(**front, body=body)
     except ValueError as error:
         raise knowledge.KnowledgeError(f"lessons/{name}.md: {error}") from None
+
+
+def recorded(name: str) -> tuple[str, str, tuple[Frame, ...]]:
+    """A recorded step: what ran, who recorded it, and its frames."""
+    from advisor.render.lifetimes import of_json
+
+    found = json.loads(knowledge.path("lessons", name).read_text(encoding="utf-8"))
+    return found["says"], found["source"], of_json(found["frames"])
+
+
+@cache
+def first_week() -> tuple[Failure, ...]:
+    """Six real failures for a first week, from the easiest to name to the hardest."""
+    return tuple(Failure(**entry) for entry in knowledge.load_yaml("lessons", "first-week.yaml"))
 
 
 def run_of(ask: Ask) -> Run:

@@ -14,7 +14,7 @@ from advisor.stating import StatingError, state, validated
 from advisor.views.address import arrived, write
 from advisor.views.causes import show_causes, show_others
 from advisor.views.changes import show_changes, show_first
-from advisor.views.facts import assumed, follow_ups, question, understood
+from advisor.views.facts import assumed, broken, follow_ups, question, understood
 from advisor.views.field_widget import NOT_KNOWN
 from advisor.views.leaving import show_leaving
 from advisor.views.ledger_chart import show_ledger
@@ -174,6 +174,7 @@ show_changes(report, HELD.get("texts", ()))
 if report.run is not None and report.verdict not in ("unreadable", "not-memory"):
     st.header("Prove it: probe this run")
     show_probe(report.run, "diagnose-probe")
+broken(report)
 assumed(report, stated)
 understood(report)
 show_others(report)

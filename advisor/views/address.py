@@ -16,12 +16,18 @@ def arrived(page: str) -> dict[str, str] | None:
     menu empties the address too; then the page keeps what it shows and writes its address again.)
     """
     here, last = st.query_params.to_dict(), st.session_state.get(_key(page)) or {}
-    stayed = st.session_state.get(_PAGE) == page
-    st.session_state[_PAGE] = page
-    if here == last or ("v" not in here and not (last and stayed)):
+    still = stayed(page)
+    if here == last or ("v" not in here and not (last and still)):
         return None
     st.session_state[_key(page)] = here if "v" in here else {}
     return here if "v" in here else {}
+
+
+def stayed(page: str) -> bool:
+    """Whether this page also ran last: then an emptied address is the browser's back button, not the menu. Asked once a run."""
+    still = st.session_state.get(_PAGE) == page
+    st.session_state[_PAGE] = page
+    return still
 
 
 def write(page: str, parameters: Mapping[str, str]) -> None:

@@ -32,8 +32,13 @@ class Row:
 def same_moment(first: Ledger, second: Ledger) -> tuple[Peak, Peak]:
     """The largest moment of the first, and of the second within the same phase; where it has no such phase, its own largest."""
     ours = first.peak()
-    theirs = second.peak((ours.phase,))
+    theirs = second.peak(_same(ours.phase, first))
     return ours, theirs if theirs.bytes else second.peak()
+
+
+def _same(phase: str, ledger: Ledger) -> tuple[str, ...]:
+    """The phases in which another ledger counts what this one counts in ``phase``: a probe has no loss phase, but its halves in forward and backward."""
+    return (phase, "loss") if phase in ("forward", "backward") and "loss" not in ledger.phases() else (phase,)
 
 
 def parts_beside(first: Ledger, second: Ledger) -> tuple[Row, ...]:
@@ -46,15 +51,15 @@ def parts_beside(first: Ledger, second: Ledger) -> tuple[Row, ...]:
 
 def phases_beside(first: Ledger, second: Ledger) -> tuple[Row, ...]:
     """The largest moment of each phase that both have, in the order of a step."""
-    ours, theirs = first.phases(), second.phases()
-    return tuple(Row(phase, size, theirs[phase]) for phase, size in ours.items() if size and theirs.get(phase))
+    rows = (Row(phase, size, second.peak(_same(phase, first)).bytes) for phase, size in first.phases().items())
+    return tuple(row for row in rows if row.first and row.second)
 
 
 def reasons(first: Ledger, second: Ledger) -> list[str]:
     """Why they differ, as far as the two ledgers show it; sentences in Markdown, the first about the largest difference."""
     said: list[str] = []
     ours, theirs = same_moment(first, second)
-    if ours.phase != theirs.phase:
+    if theirs.phase not in _same(ours.phase, first):
         said.append(
             f"The largest moment is {words.moment(ours.phase)} when {first.kind} and {words.moment(theirs.phase)} when {second.kind}: "
             "a part may be alive in one of the moments and not in the other."

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from advisor import cards
+from advisor import cards, team
 from advisor.architecture.presets import names
 from advisor.evidence import Fact
+from advisor.knowledge import KnowledgeError
 from advisor.render import words
 from advisor.report import Question, Report
 from advisor.units import show
@@ -125,3 +126,17 @@ def follow_ups(report: Report, seen: Callable[[str], None]) -> None:
         with st.container(horizontal=True):
             for said in report.follow_ups:
                 st.button(plain(said.says), key=f"seen:{said.mark}", on_click=seen, args=(said.mark,))
+
+
+def broken(report: Report) -> None:
+    """The team's house rules that this run goes against."""
+    if report.run is None:
+        return
+    try:
+        found = team.broken(report.run)
+    except KnowledgeError as error:
+        st.warning(plain(error), title="The house rules cannot be read", icon=":material/info:")
+        return
+    if found:
+        st.header("Your team's house rules")
+        st.markdown("\n".join(f"- {words.field(field)}: **{plain(words.value(value))}**. {plain(says)}" for field, value, says in found))

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import streamlit as st
 
-from advisor.arithmetic import CannotEstimate, estimate
 from advisor.evidence import Evidence
-from advisor.ledger import Ledger
 from advisor.render import words
+from advisor.render.lifetimes import Frame, frames
 from advisor.run import Run
 from advisor.share import link
 from advisor.simulation import CannotProbe, Probed, probe
 from advisor.simulation.probing import Handle
-from advisor.units import show
-from advisor.verdict import judge
-from advisor.views.beside import same_moment, show_beside
-from advisor.views.verdict import banner
+from advisor.views.probed import show_probed
 from advisor.views.words import plain
 
 LIMITS = {"1 minute": 60, "3 minutes": 180, "10 minutes": 600}
 MOST_WAITING = 8  # of all sessions together: each may take minutes, and a reader who would wait an hour is told so at once
+STREAMED_PARAMETERS = 4_000_000_000  # a larger model is probed by a few of its layers, for which there is no stream
 KEPT = 4  # results a session keeps, by the link of the run
 HOW_TO_GET_IT = "`make probe` in a checkout, or `pip install 'training-memory-advisor[probe]'`, then start the pages again"
 
@@ -42,11 +41,20 @@ class Going:
     started: float | None = None
     cancelled: bool = False
     future: Future[Probed] | None = None
+    frames: tuple[Frame, ...] = ()  # the step to scrub through; empty where a few layers stood for all
 
     def work(self) -> Probed:
         """In the worker's thread: no page is touched here."""
         self.started = time.monotonic()
-        return probe(self.run, timeout=self.seconds, say=self._said, handle=self.handle)
+        size = self.run.architecture.parameters if self.run.architecture is not None else 0
+        if size > STREAMED_PARAMETERS:
+            return probe(self.run, timeout=self.seconds, say=self._said, handle=self.handle)
+        with TemporaryDirectory() as folder:
+            file = Path(folder) / "timeline.json"
+            found = probe(self.run, timeout=self.seconds, say=self._said, handle=self.handle, timeline=file)
+            if file.is_file():
+                self.frames = frames(json.loads(file.read_text(encoding="utf-8")))
+            return found
 
     def _said(self, _: str) -> None:
         if self.cancelled:  # cancelled in the moment before the child was there
@@ -161,43 +169,9 @@ def _result(going: Going, kept: dict[str, Going], name: str, key: str) -> None:
         said = str(error) if isinstance(error, CannotProbe) else "the probe failed in a way that nobody foresaw"
         st.warning(f"{plain(said[:1].upper() + said[1:])}. The estimate above stands.", title="Not probed", icon=":material/info:")
     else:
-        _probed(going.run, going.future.result())
+        show_probed(going.run, going.future.result(), going.frames, key)
     st.button("Probe again", key=f"{key}:again", icon=":material/replay:", on_click=_forget, args=(kept, name))
 
 
 def _forget(kept: dict[str, Going], name: str) -> None:
     kept.pop(name, None)
-
-
-def _probed(run: Run, seen: Probed) -> None:
-    banner(*judge(run, seen.ledger))
-    estimated = _estimated(run)
-    _tiles(seen.ledger, estimated)
-    if estimated is not None:
-        show_beside(seen.ledger, estimated)
-    for note in seen.notes:
-        st.caption(f"Note: {plain(note)}.")
-    modes = ", ".join(f"{show(size)} in {'expandable segments' if mode == 'expandable' else 'the default mode'}" for mode, size in seen.reserved.items())
-    software = ", ".join(f"{plain(k)} {plain(v)}" for k, v in seen.ledger.software.items())
-    st.caption(f"{seen.events:,} births and deaths of tensors in {seen.seconds:.0f} s, with {software}. PyTorch would reserve {modes}.")
-
-
-def _tiles(probed: Ledger, estimated: Ledger | None) -> None:
-    """Both figures at the same moment: the largest of the probe."""
-    tile: dict[str, Any] = {"delta_color": "off", "delta_arrow": "off", "border": True, "height": "stretch"}
-    with st.grid(3 if estimated else 2, min_column_width=220):
-        st.metric("Allocated at the peak, probed", show(probed.peak().bytes), words.moment(probed.peak().phase), **tile)
-        if estimated is None:
-            st.metric("Estimated", "no estimate", **tile)
-            return
-        ours, theirs = same_moment(probed, estimated)
-        st.metric("Estimated", show(theirs.bytes), words.moment(theirs.phase), **tile)
-        off = theirs.bytes / ours.bytes - 1 if ours.bytes else 0.0
-        st.metric("The estimate is off by", f"{off:+.1%}", "of the probed figure", **tile)
-
-
-def _estimated(run: Run) -> Ledger | None:
-    try:
-        return estimate(run)
-    except CannotEstimate:
-        return None

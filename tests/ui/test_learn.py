@@ -54,3 +54,23 @@ def test_every_lesson_opens_by_its_address_with_progress() -> None:
 
 def test_an_unknown_lesson_is_the_overview() -> None:
     assert page(lesson="../secret").get("progress")
+
+
+def test_a_recorded_step_is_shown_after_the_prediction_and_can_be_scrubbed() -> None:
+    name = lessons.names()[0]
+    at = page(lesson=name)
+    at.number_input(key=f"learn-guess:{name}").set_value(60.0).run()
+    press(at, f"learn-reveal:{name}")
+    slider = at.slider(key=f"learn-step:{name}")
+    assert any("alive" in m.value for m in at.markdown)
+    slider.set_value(1).run()
+    assert not at.exception
+    assert any("moment 1 of" in m.value for m in at.markdown)
+
+
+def test_a_failure_of_the_first_week_counts_as_a_step() -> None:
+    at = press(page(), "learn-open:week-2")
+    at.radio(key="learn-choice:week-2").set_value(lessons.first_week()[1].cause).run()
+    press(at, "learn-check:week-2")
+    assert at.success and at.session_state.learned == {"w2"}
+    assert page(lesson="week-3", done="w2").session_state.learned == {"w2"}
