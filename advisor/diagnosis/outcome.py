@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor import verdict as fitting
-from advisor.diagnosis import question
+from advisor.diagnosis import bounds, question
 from advisor.evidence import Evidence
 from advisor.report import Finding, Question, Verdict
 from advisor.rules import counters, host
@@ -36,10 +36,14 @@ def outcome(run: Run, real: Run, evidence: Evidence, judgement: Judgement, asked
         return "not-memory", "The text reports a failure, and it is not one of memory."
     if top is not None and top.cause == "not-memory" and top.confidence >= LIKELY and _told_by_text(top):
         return "not-memory", f"{top.title}: {top.evidence[0].says}."
-    if _nothing_read(run, evidence, judgement):
+    if _nothing_read(run, evidence, judgement) and not bounds.asks(evidence):
         return "unreadable", _unreadable(evidence)
+    if (ended := bounds.measured(run, evidence)) is not None and (run.missing or ledger_of(run) is None):
+        return ended
     if run.missing or ledger_of(run) is None:
-        return "incomplete", _ask(asked, f"not known, and it decides: {', '.join(run.missing) or 'the model'}")
+        least = bounds.at_least(run, evidence)
+        why = f"not known, and it decides: {', '.join(run.missing) or 'the model'}"
+        return "incomplete", f"{least} {_ask(asked, why)}" if least else _ask(asked, why)
     if open_fields := list(question.deciding(run)):
         return "incomplete", _ask(asked, f"whether it fits depends on what was only assumed: {', '.join(open_fields)}")
     ledger = ledger_of(real)

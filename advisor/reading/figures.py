@@ -34,6 +34,7 @@ _CARD = lazily(
     rf"['\"]?\s{{0,4}}(?:is|was|at|of)?\s{{0,2}}[:=]?\s{{0,4}}[~≈]?\s?{F}\s?(GiB|GB|MiB|MB|G|M)\b",
     re.IGNORECASE,
 )
+_SIZE = lazily(r"\b(?:max(?:imum)?|total|free|available|usable|host|cpu|system|virtual)[\s_-]{0,2}$", re.IGNORECASE)  # what a card has, or is of the host
 _HEADING = lazily(r"\b(?:gpu|cuda|vram|mem(?:ory)?|alloc(?:ated)?|reserved|nvidia-smi)\b", re.IGNORECASE)
 _ROW = lazily(r"^\s*(\d{1,9})[\s,;:|]{1,8}(\d{1,12}(?:\.\d{1,9})?)\s*$")
 
@@ -66,7 +67,7 @@ def figures(content: str) -> list[Found]:
         before = re.search(rf"before step\s+{F}\s?(GiB|GB|MiB|MB)", content, re.IGNORECASE)
         if before is not None and (earlier := bytes_of(before[1], before[2])) is not None:
             found["allocated", False] = earlier
-    if not found and (m := _CARD.search(content)) is not None and (value := bytes_of(m[1], m[2])) is not None:
+    if not found and (m := _CARD.search(content)) is not None and not _SIZE.search(content[: m.start()]) and (value := bytes_of(m[1], m[2])) is not None:
         found["card", False] = value
     return [Found(what, peak, value) for (what, peak), value in found.items()]
 

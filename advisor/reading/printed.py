@@ -61,6 +61,7 @@ _CARD = lazily(
     r"V100|T4|P100)[\w .-]{1,60}?)(?:\s+[x×]\s*(\d{1,4}))?\s*(?:[,;(|]|$)"
 )
 _UNSLOTH = lazily(r"((?:NVIDIA|Tesla|AMD|GeForce)[\w .()/-]{1,60}?)\. Num GPUs = (\d{1,4})\. Max memory: ([\d.]{1,10}) ?GB")
+_NOTEBOOK = lazily(r"\bGPU = ((?:NVIDIA|Tesla|AMD|GeForce)[\w .()/-]{1,60}?)\. Max memory = ([\d.]{1,10}) ?GB")  # Unsloth's notebooks
 _TYPES = lazily(
     r"^\s*(?:- )?(?:GPU type|GPU models and configuration|Using GPU in script\?:.*)\s*:?\s*((?:GPU \d+: )?(?:NVIDIA|AMD|Tesla|"
     r"GeForce)[\w .()/-]{1,60})",
@@ -116,6 +117,8 @@ def _launch(line: LogLine, where: str) -> Iterator[Ranked]:
             yield Ranked(_fact("rollout.engine", engine, where, content), PRINTED)
     if (m := _UNSLOTH.search(content)) is not None:
         yield from _cards(m[1], int(m[2]), where, content, round(float(m[3]) * 2**30))
+    elif (m := _NOTEBOOK.search(content)) is not None:
+        yield from _cards(m[1], 1, where, content, round(float(m[2]) * 2**30))
     elif (m := _CARD.search(content)) is not None:
         yield from _cards(m[1], int(m[2]) if m[2] else None, where, content, None)
     elif (m := _TYPES.search(content)) is not None:

@@ -56,7 +56,12 @@ def _state(run: Run) -> State | None:
 
 def _by_size(run: Run, evidence: Evidence) -> State | None:
     """The state of full training with Adam from the number of parameters alone, for a model whose shape is not known."""
-    job, count = run.job, parameters(run, evidence)
+    return of_size(run, parameters(run, evidence))
+
+
+def of_size(run: Run, count: int | None) -> State | None:
+    """The same for a number of parameters: weights and gradients in the weights' dtype, master weights where they are 16 bit, Adam's two moments."""
+    job = run.job
     plain = job.method.kind == "full" and job.optimizer.name in ("adamw", "adam") and job.offload.optimizer in (None, "none")
     if count is None or not plain or (job.parallel.strategy not in (None, "none", "ddp") and gpus(run) > 1) or (job.parallel.tensor or 1) > 1:
         return None
