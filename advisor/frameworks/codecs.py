@@ -28,6 +28,10 @@ _DTYPES = {
 }  # fmt: skip
 _LONG = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 _ATTENTION_NAMES = frozenset({"q_proj", "k_proj", "v_proj", "o_proj"})
+_FUSED = {  # Megatron-Bridge's and NeMo's names of the same projections
+    "linear_qkv": ("q_proj", "k_proj", "v_proj"), "linear_q": ("q_proj",), "linear_k": ("k_proj",), "linear_v": ("v_proj",), "linear_proj": ("o_proj",),
+    "linear_fc1": ("gate_proj", "up_proj"), "linear_fc1_gate": ("gate_proj",), "linear_fc1_up": ("up_proj",), "linear_fc2": ("down_proj",),
+}  # fmt: skip
 _LINEAR_NAMES = _ATTENTION_NAMES | {"gate_proj", "up_proj", "down_proj"}
 
 
@@ -100,7 +104,7 @@ def targets(raw: Any) -> Any:
     if isinstance(raw, str) and any(sign in raw for sign in "\\(*^"):
         raw = _leaves_of_pattern(raw)
     found = names(raw)
-    leaves = frozenset(found)
+    leaves = frozenset(leaf for name in found for leaf in _FUSED.get(name, (name,)))
     if leaves in (frozenset({"all-linear"}), frozenset({"all"})) or (leaves >= _LINEAR_NAMES and not leaves - _LINEAR_NAMES):
         return "all-linear"
     if leaves == _ATTENTION_NAMES:

@@ -68,8 +68,10 @@ def _claim(key: Key, tables: Sequence[Table]) -> tuple[Table, tuple[Entry, ...]]
         scope = table.scopes[0] if table.name in inherited and table.scopes else key.scope
         if entries := table.entries_for(key.path, scope):
             return table, entries
-        if table.why_unmapped(key.path) is not None and (
-            table.name not in _LAYERS or not key.scope or key.scope in _scopes(table)
+        if (
+            not table.entries_for(key.path)
+            and table.why_unmapped(key.path) is not None
+            and (table.name not in _LAYERS or not key.scope or key.scope in _scopes(table))
         ):  # a script's argument is no layer's key
             return None
     if key.scope and not any(key.scope in _scopes(t) for t in tables):

@@ -131,7 +131,10 @@ def test_parsed_is_bounded() -> None:
     assert isinstance(Parsed("yaml").keys, list)
 
 
-@pytest.mark.parametrize("name", [n for n in names() if table(n).framework and n != "slime"])
+BUILT_ON = frozenset({"slime", "ms-swift-megatron"})  # a job names what these are built on; their own defaults are facts of the reader
+
+
+@pytest.mark.parametrize("name", [n for n in names() if table(n).framework and n not in BUILT_ON])
 def test_a_framework_finds_its_table(name: str) -> None:
     framework = table(name).framework
     assert framework is not None

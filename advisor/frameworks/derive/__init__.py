@@ -22,6 +22,7 @@ from advisor.frameworks.derive.megatron import (
     write_megatron_recompute,
 )
 from advisor.frameworks.derive.megatron_model import megatron_checkpoint, megatron_config, megatron_sequence, write_megatron_sequence
+from advisor.frameworks.derive.megatron_stages import megatron_stages
 from advisor.frameworks.derive.nemo import nemo_parallel, write_nemo
 from advisor.frameworks.derive.openrlhf import openrlhf_budget, openrlhf_models, write_openrlhf_budget
 from advisor.frameworks.derive.rollouts import (
@@ -30,6 +31,7 @@ from advisor.frameworks.derive.rollouts import (
     prompt_and_completion,
     slime_budget,
     slime_sequence,
+    swift_sequence,
     verl_budget,
     verl_micro,
     verl_recompute,
@@ -37,6 +39,7 @@ from advisor.frameworks.derive.rollouts import (
     verl_sft_budget,
     write_slime_budget,
     write_slime_sequence,
+    write_swift_sequence,
     write_verl_budget,
 )
 from advisor.frameworks.derive.titan import titan_checkpointing, titan_model, write_titan_checkpointing
@@ -91,10 +94,12 @@ DERIVATIONS: Mapping[str, Derivation] = {
         swift_dtype, write_load_dtype, inferred=AS_LOADED, inferred_fields=("precision.weights", "precision.compute"), samples=({"load.dtype": "bf16"},)
     ),
     "megatron-config": Derivation(megatron_config, tolerates=("hf-checkpoint", "tokenizer-model", "tensor-model-parallel-size")),
+    "megatron-stages": Derivation(megatron_stages),
     "megatron-sequence": Derivation(megatron_sequence, write_megatron_sequence, samples=({"batch.seq_len": 4_096},)),
     "megatron-checkpoint": Derivation(megatron_checkpoint, of_paths=True),
     "openrlhf-models": Derivation(openrlhf_models),
     "openrlhf-budget": Derivation(openrlhf_budget, write_openrlhf_budget, samples=({"batch.token_budget": 16_192},)),
+    "swift-sequence": Derivation(swift_sequence, write_swift_sequence, samples=({"batch.seq_len": 4_096},)),
     "slime-budget": Derivation(slime_budget, write_slime_budget, samples=({"batch.token_budget": 9_216},)),
     "slime-sequence": Derivation(slime_sequence, write_slime_sequence, samples=({"batch.seq_len": 4_096},)),
     "mpt-config": Derivation(mpt_config),

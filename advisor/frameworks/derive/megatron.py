@@ -19,7 +19,7 @@ def megatron_recompute(raw: Mapping[str, Any]) -> dict[str, Any]:
     if granularity == "selective":
         modules = raw.get("recompute-modules") or "core_attn"
         return {"activations.checkpointing": "selective", "activations.selective": {"ops": names(modules)}}
-    return {}
+    return {"activations.checkpointing": "none"} if granularity == "none" else {}
 
 
 def write_megatron_recompute(_wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:

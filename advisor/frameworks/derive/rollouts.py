@@ -78,6 +78,17 @@ def apart(_raw: Mapping[str, Any]) -> dict[str, Any]:
     return {"rollout.placement": "separate"}
 
 
+def swift_sequence(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Where a completion is bounded, ``max_length`` bounds the prompt before it."""
+    length, completion = raw.get("max_length"), raw.get("max_completion_length")
+    return {"batch.seq_len": count(length) + count(completion or 0)} if length is not None else {}
+
+
+def write_swift_sequence(wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:
+    """The length of a job without completions; a generating job's two bounds are the user's to choose."""
+    return {} if after.rollout is not None else {"max_length": wanted["batch.seq_len"]}
+
+
 def slime_budget(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Tokens of one card's pass; without the switch they bound nothing."""
     switch, budget = raw.get("use-dynamic-batch-size"), raw.get("max-tokens-per-gpu")

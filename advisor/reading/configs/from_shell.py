@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from advisor.frameworks.key import Key
-from advisor.reading.configs import shell_documents
+from advisor.reading.configs import from_json, shell_documents
 from advisor.reading.configs.parsed import Parsed
 from advisor.reading.configs.shell_expand import Scope
 from advisor.reading.configs.shell_flow import Flow
@@ -226,7 +226,9 @@ class _Script:
         if values and key.replace("-", "_") in ("runtime_env_json", "runtime_env") and values[0].startswith("{"):
             shell_documents.environment(values[0], line, text, self.parsed)
         found: Any = True if not values else literal(values[0]) if len(values) == 1 else [literal(v) for v in values]
-        self.parsed.add(Key(key, found, line, text, scope))
+        inner = from_json.load(found) if isinstance(found, str) and found[:1] == "{" and len(found) < 20_000 else None
+        for path, item in from_json.flatten(inner, key) if isinstance(inner, dict) and inner else ((key, found),):  # --fsdp_config '{"...": ...}'
+            self.parsed.add(Key(path, item, line, text, scope))
         return at
 
 
