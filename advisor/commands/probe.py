@@ -94,17 +94,25 @@ def _about(seen: Probed) -> dict[str, Any]:
 
 
 def _beside(probed: Ledger, estimated: Ledger | None) -> dict[str, Any] | None:
-    """Phases and, in the probe's peak phase, parts: probed, estimated and their difference in bytes."""
+    """Phases, moments and, at the probe's largest moment, parts: probed, estimated and their difference in bytes."""
     if estimated is None:
         return None
-    phase = probed.peak().phase
-    ours, theirs = probed.by_part(), estimated.by_part(estimated.peak((phase,)).moment.id)
-    parts = {part: {"probed": ours.get(part, 0), "estimated": theirs.get(part, 0)} for part in {**ours, **theirs}}
+    from advisor.beside import moments_beside, same_moment
+
+    ours, theirs = same_moment(probed, estimated)
+    mine, other = probed.by_part(ours.moment.id), estimated.by_part(theirs.moment.id)
     guessed = estimated.phases()
-    phases = {name: {"probed": size, "estimated": guessed[name]} for name, size in probed.phases().items() if name in guessed}
-    for row in (*parts.values(), *phases.values()):
-        row["difference"] = row["estimated"] - row["probed"]
-    return {"max_allocated": estimated.peak().bytes, "peak_phase": estimated.peak().phase, "phases": phases, "parts_in": phase, "parts": parts}
+    return {
+        "max_allocated": estimated.peak().bytes, "peak_phase": estimated.peak().phase, "peak_moment": estimated.peak().moment.id,
+        "phases": {name: _row(size, guessed[name]) for name, size in probed.phases().items() if guessed.get(name)},
+        "moments": {moment: _row(*sizes) for moment, sizes in moments_beside(probed, estimated).items()},
+        "parts_in": ours.phase, "parts_at": ours.moment.id, "estimated_at": theirs.moment.id,
+        "parts": {part: _row(mine.get(part, 0), other.get(part, 0)) for part in {**mine, **other}},
+    }  # fmt: skip
+
+
+def _row(probed: int, estimated: int) -> dict[str, int]:
+    return {"probed": probed, "estimated": estimated, "difference": estimated - probed}
 
 
 def _comparison(seen: Probed, estimated: Ledger | None, paper: Paper) -> str:
@@ -115,7 +123,7 @@ def _comparison(seen: Probed, estimated: Ledger | None, paper: Paper) -> str:
         peak = seen.ledger.peak().bytes
         off = (data["max_allocated"] / peak - 1) * 100
         paper.heading(f"Beside the estimate ({show(data['max_allocated'])}, {off:+.1f} %)")
-        for label, rows in ((f"in {data['parts_in']}", data["parts"]), ("at most in", data["phases"])):
+        for label, rows in ((f"at {data['parts_at']}", data["parts"]), ("at", data["moments"])):
             for name, row in sorted(rows.items(), key=lambda item: -abs(item[1]["difference"])):
                 sign = "+" if row["difference"] >= 0 else "-"
                 paper.say(

@@ -102,11 +102,11 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
         storages[number].bytes = size
     software |= _others()
     if request.get("timeline"):
-        whole = timeline.as_json(events, storages, recorder.marks, vocab=vocab, last_step=STEPS - 1)
+        whole = timeline.as_json(events, storages, recorder.marks, recorder.moments, vocab=vocab, last_step=STEPS - 1)
         Path(request["timeline"]).write_text(json.dumps(whole), encoding="utf-8")
     if request.get("snapshot"):
         snapshot.write(Path(request["snapshot"]), first, storages)
-    ledger = timeline.ledger(events, storages, recorder.marks, vocab=vocab, last_step=STEPS - 1, software=software)
+    ledger = timeline.ledger(events, storages, recorder.moments, vocab=vocab, last_step=STEPS - 1, software=software)
     reserved = {mode: replay.max_reserved for mode, replay in replays.items()}
     seconds = round(time.perf_counter() - started, 2)
     return {"ledger": to_dict(ledger), "reserved": reserved, "events": len(events), "seconds": seconds, "notes": _notes(run, software)}

@@ -36,7 +36,7 @@ def build(run: Run, device: str = "meta") -> torch.nn.Module:
         raise CannotProbe(f"the probe runs Hugging Face models; this job runs {job.model.source}'s own modelling code, so the estimate stands in")
     if run.architecture is None or run.architecture.layers > MAX_LAYERS:
         raise CannotProbe("the model's shape is not known or has more layers than any real model")
-    model = _from_config(_config(job), job, device)
+    model = _from_config(config_of(job), job, device)
     quantising.quantise(model, job, DTYPES[job.precision.compute or "bf16"] if job.precision.compute in DTYPES else torch.bfloat16)
     if job.method.base not in (None, "none") and job.method.kbit_preparation and not quantising.sharded(job):
         quantising.prepare_for_kbit(model)
@@ -79,7 +79,12 @@ def _checkpoint(model: Any, job: Job) -> None:
         model.enable_input_require_grads()
 
 
-def _config(job: Job) -> Mapping[str, Any]:
+def config_of(job: Job) -> Mapping[str, Any]:
+    """The model's config, written in the job or known by its name.
+
+    Raises:
+        CannotProbe: neither.
+    """
     from advisor.architecture import presets
 
     if job.model.config is not None:

@@ -1,7 +1,7 @@
 """A deep model's peak from runs of three, four and five of its layers: each segment of the step on its own, and the maximum afterwards.
 
 A step's memory is a maximum of terms that are linear in the number of layers; the maximum itself is not, because its place moves. So the
-stream is cut into segments (phase, module with its layer as first, middle or last, operator); the largest moment of each is linear in the
+stream is cut into segments (moment, module with its layer as first, middle or last, operator); the largest moment of each is linear in the
 layers. Three runs check that: the fifth layer must add, to the byte, what the fourth added, else the extrapolation is refused.
 """
 
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field, replace
 
 from advisor.ledger import Holding, Ledger, Moment
 from advisor.run import Run
-from advisor.simulation import timeline
+from advisor.simulation import building, timeline
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.step import STEPS, record
 
 DEPTHS = (3, 4, 5)
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _INDEX = re.compile(r"(?<=\.)(\d+)(?=\.|$)")
-Segment = tuple[str, str, str]  # phase, place, operator
+Segment = tuple[str, str, str]  # moment, place, operator
 Group = tuple[str, str, str]  # part, name, dtype
 
 
@@ -42,11 +42,10 @@ def depth_key(run: Run) -> str:
     Raises:
         Refused: the layers are not all alike, or the config does not say how many there are.
     """
-    arch, config = run.architecture, run.effective.model.config
+    arch = run.architecture
     if arch is None or len(arch.blocks) != 1 or arch.vision or arch.encoder_decoder:
         raise Refused("its layers are not all alike")
-    if config is None:
-        raise Refused("its config is not written in the job")
+    config = building.config_of(run.effective)
     for key in LAYER_KEYS:
         if config.get(key) == arch.layers:
             return key
@@ -65,7 +64,7 @@ def ledger(run: Run, say: Callable[[str], None], software: Mapping[str, str]) ->
     seen = []
     for depth in DEPTHS:
         say(f"{depth} of {layers} layers")
-        config = {**(run.effective.model.config or {}), key: depth}
+        config = {**building.config_of(run.effective), key: depth}
         shallow = replace(run, job=run.effective.but(model={"config": config}), deviations=(), _cache={})
         recorder = record(shallow, lambda _: None)
         seen.append(segments(recorder, depth, run.architecture.vocab))
@@ -76,8 +75,8 @@ def segments(recorder: Recorder, depth: int, vocab: int) -> dict[Segment, Larges
     """The largest moment of each segment of the last step."""
     found: dict[Segment, Largest] = {}
     alive: dict[Group, tuple[int, int]] = {}
-    current, phase, step = 0, "build", 0
-    begins = {at: (name, number) for at, name, number in recorder.marks}
+    current, moment, step = 0, "load.ready", 0
+    begins = {at: (name, number) for at, name, number in recorder.moments}
 
     def look(segment: Segment) -> None:
         best = found.setdefault(segment, Largest())
@@ -86,9 +85,9 @@ def segments(recorder: Recorder, depth: int, vocab: int) -> dict[Segment, Larges
 
     for index, event in enumerate(recorder.events):
         if index in begins:
-            phase, step = begins[index]
+            moment, step = begins[index]
             if step == STEPS - 1:
-                look((phase, "", "begin"))
+                look((moment, "", "begin"))
         storage = recorder.storages[event.id]
         sign = -1 if event.free else 1
         group = (timeline.part_of(storage, vocab), timeline.name_of(storage), storage.dtype)
@@ -98,7 +97,7 @@ def segments(recorder: Recorder, depth: int, vocab: int) -> dict[Segment, Larges
             del alive[group]
         current += sign * storage.bytes
         if not event.free and step == STEPS - 1:
-            look((phase, _place(storage.module, depth), storage.operator))
+            look((moment, _place(storage.module, depth), storage.operator))
     return found
 
 
@@ -137,16 +136,15 @@ def extended(third: Mapping[Segment, Largest], fourth: Mapping[Segment, Largest]
 
 def _ledger(found: Mapping[Segment, Largest], software: Mapping[str, str]) -> Ledger:
     tops: dict[str, Largest] = {}
-    for (phase, _, _), largest in found.items():
-        if phase not in tops or largest.bytes > tops[phase].bytes:
-            tops[phase] = largest
-    holdings, moments = [], []
-    for phase, top in tops.items():
+    for (moment, _, _), largest in found.items():
+        if moment not in tops or largest.bytes > tops[moment].bytes:
+            tops[moment] = largest
+    holdings = []
+    for moment, top in tops.items():
         if sum(size for _, size in top.groups.values()) != top.bytes or any(size < 0 for _, size in top.groups.values()):
-            raise Refused(f"what is alive at the largest moment of the {phase} changes with depth")
-        moment = Moment(f"probe.{phase}", timeline.PHASE_OF.get(phase, phase))
-        moments.append(moment)
+            raise Refused(f"what is alive at the largest instant of {moment} changes with depth")
         for (part, name, dtype), (count, size) in top.groups.items():
             values = {"tensors": count, "bytes": size}
-            holdings.append(Holding(part, name, size, frozenset({moment.id}), timeline.SUM, values, "recorded by the probe, extended by layers", dtype))
-    return Ledger("probed", tuple(holdings), tuple(moments), rank="max", software=software)
+            holdings.append(Holding(part, name, size, frozenset({moment}), timeline.SUM, values, "recorded by the probe, extended by layers", dtype))
+    moments = tuple(Moment(name, name.partition(".")[0]) for name in tops)
+    return Ledger("probed", tuple(holdings), moments, rank="max", software=software)

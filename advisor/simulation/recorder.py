@@ -71,7 +71,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         self.storages: dict[int, Storage] = {}
         self.step, self.module = 0, ""
         self.marks: list[tuple[int, str, int]] = []  # (events before it, phase, step): where a phase begins
+        self.moments: list[tuple[int, str, int]] = []  # (events before it, moment, step): where a moment of the estimate's begins
         self.phase = "build"
+        self.moment = "load.ready"
         self._temporaries = temporaries or {}
         self._live: dict[int, int] = {}
         self._alias: dict[int, int] = {}
@@ -124,6 +126,16 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
     def phase(self, name: str) -> None:
         self._phase = name
         self.marks.append((len(self.events), name, self.step))
+
+    @property
+    def moment(self) -> str:
+        """The moment that the step is at; setting it marks its beginning."""
+        return self._moment
+
+    @moment.setter
+    def moment(self, name: str) -> None:
+        self._moment = name
+        self.moments.append((len(self.events), name, self.step))
 
     def born(self, size: int, operator: str, shape: tuple[int, ...] = (), dtype: str = "") -> int:
         """Note an allocation; returns its id."""

@@ -10,7 +10,7 @@ import torch
 
 from advisor.job import Job
 from advisor.run import Run
-from advisor.simulation import building, fusing, kernels, optimizers, quantising
+from advisor.simulation import building, fusing, kernels, optimizers, placing, quantising
 from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
 from advisor.simulation.frameworks import ON_ACCELERATE, TRAINERS
 from advisor.simulation.patching import patched
@@ -63,7 +63,7 @@ def _steps(recorder: Recorder, model: torch.nn.Module, run: Run, say: Say, *, wa
     _label_weights(recorder, model)
     clip = run.effective.framework.name in TRAINERS
     with recorder if watch else contextlib.nullcontext():
-        _modules(recorder, model)
+        placing.follow(recorder, model)
         for workspace in range(2):  # one for the forward thread, one for autograd's
             number = recorder.born(kernels.cublas_workspace(run.card.sm if run.card else None), "cublas workspace")
             recorder.storages[number].part, recorder.storages[number].name = "workspace", f"cuBLAS workspace {workspace + 1}"
@@ -80,7 +80,7 @@ def _one_step(recorder: Recorder, model: torch.nn.Module, optimizer: torch.optim
     micro_batches = min(job.batch.gradient_accumulation or 1, 2)  # the second micro batch meets gradients; a third adds nothing
     for number in range(micro_batches):
         unsynced = _unsynced(model, job, last=number == micro_batches - 1)
-        recorder.phase = "forward"
+        recorder.phase, recorder.moment = "forward", placing.FORWARD
         tokens = torch.zeros(job.batch.micro_batch or 1, job.batch.seq_len or 1, dtype=torch.long, device=recorder.device)
         recorder.see(tokens, "input")
         with unsynced:
@@ -88,17 +88,17 @@ def _one_step(recorder: Recorder, model: torch.nn.Module, optimizer: torch.optim
             loss = outputs["loss"] if isinstance(outputs, dict) else outputs.loss
             kept = outputs if job.framework.keeps_outputs else None
             del outputs
-            recorder.phase, recorder.module = "backward", ""
+            recorder.phase, recorder.moment, recorder.module = "backward", placing.LOSS_BACKWARD, ""
             loss.backward()
             del loss, tokens, kept
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            recorder.label(parameter.grad, "gradients", plain(name))
-    recorder.phase, recorder.module = "step", ""
+            recorder.label(parameter.grad, "gradients", placing.plain(name))
+    recorder.phase, recorder.moment, recorder.module = "step", placing.STEP, ""
     if clip and not job.optimizer.in_backward:
         torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
     optimizer.step()
-    names = {id(p): plain(n) for n, p in model.named_parameters()}
+    names = {id(p): placing.plain(n) for n, p in model.named_parameters()}
     for owner, state in optimizer.state.items():
         for key, value in state.items():
             if isinstance(value, torch.Tensor):
@@ -126,11 +126,11 @@ def _unsynced(model: Any, job: Job, *, last: bool) -> Iterator[None]:
 def _label_weights(recorder: Recorder, model: torch.nn.Module) -> None:
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         recorder.see(tensor, "parameter")
-        recorder.label(tensor, "weights", plain(name))
+        recorder.label(tensor, "weights", placing.plain(name))
     for name, module in model.named_modules():
         for key, tensor in bitsandbytes.tensors_of(module).items():
             recorder.see(tensor, "quantisation state")
-            recorder.label(tensor, "weights", f"{plain(name)}.weight {key}")
+            recorder.label(tensor, "weights", f"{placing.plain(name)}.weight {key}")
 
 
 def _forward(model: torch.nn.Module, job: Job, device: str) -> Callable[..., Any]:
@@ -149,41 +149,3 @@ def _forward(model: torch.nn.Module, job: Job, device: str) -> Callable[..., Any
 
     widened: Callable[..., Any] = convert_outputs_to_fp32(within)
     return widened
-
-
-def _modules(recorder: Recorder, model: torch.nn.Module) -> None:
-    """Keep the recorder's idea of the module that runs up to date; in the backward pass, of the layer whose output's gradient came last."""
-    stack: list[str] = []
-    layer = [""]
-
-    def reached(name: str) -> Callable[[torch.Tensor], None]:
-        def hook(_: torch.Tensor) -> None:
-            layer[0] = recorder.module = name
-
-        return hook
-
-    for path, module in model.named_modules():
-        name = plain(path)
-
-        def enter(_: torch.nn.Module, __: object, *, name: str = name) -> None:
-            stack.append(name)
-            recorder.module = name
-
-        def leave(_: torch.nn.Module, __: object, output: Any, *, name: str = name) -> None:
-            if stack:
-                stack.pop()
-            recorder.module = stack[-1] if stack else layer[0] if recorder.phase == "backward" else ""
-            first = output[0] if isinstance(output, tuple) and output else output
-            if recorder.phase == "forward" and name.rpartition(".")[2].isdigit() and isinstance(first, torch.Tensor) and first.requires_grad:
-                hooked: Any = first
-                hooked.register_hook(reached(name))
-
-        module.register_forward_pre_hook(enter)
-        module.register_forward_hook(leave, always_call=True)
-
-
-def plain(name: str) -> str:
-    """A module's name without what wrappers put in it."""
-    for wrapper in ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_fsdp_wrapped_module", "module." if name.startswith("module.") else "\0"):
-        name = name.replace(wrapper, "", 1 if wrapper == "module." else -1)
-    return name

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from advisor.ledger import Holding, Ledger, Moment
 
-PHASE_OF = {"build": "load", "forward": "forward", "backward": "backward", "step": "step"}
 SUM = "sum of the tensors alive, as the allocator counts them"
 _LAYER = re.compile(r"\.\d+\.")
 
@@ -43,28 +42,31 @@ class EventLike(Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """The largest moment of a phase: bytes and the ids alive."""
+    """The largest instant of a moment of the step: bytes and the ids alive."""
 
-    phase: str
+    moment: str
     bytes: int
     alive: frozenset[int]
 
 
 def peaks(events: Sequence[EventLike], storages: Mapping[int, StorageLike], marks: Sequence[tuple[int, str, int]], last_step: int) -> dict[str, Point]:
-    """For each phase of the last step, the largest moment and what was alive in it (also where the phase itself allocates nothing)."""
+    """For each moment of the last step, its largest instant and what was alive then (also where nothing is allocated in it).
+
+    ``marks``: where moments begin, ``(events before it, moment, step)``.
+    """
     alive: set[int] = set()
-    current, phase, step = 0, "build", 0
+    current, moment, step = 0, "load.ready", 0
     best: dict[str, int] = {}
     tops: dict[str, frozenset[int]] = {}
     begins = {at: (name, number) for at, name, number in marks}
 
     def look() -> None:
-        if step == last_step and current > best.get(phase, -1):
-            best[phase], tops[phase] = current, frozenset(alive)
+        if step == last_step and current > best.get(moment, -1):
+            best[moment], tops[moment] = current, frozenset(alive)
 
     for index, event in enumerate(events):
         if index in begins:
-            phase, step = begins[index]
+            moment, step = begins[index]
             look()
         size = storages[event.id].bytes
         if event.free:
@@ -81,7 +83,7 @@ def ledger(
     events: Sequence[EventLike], storages: Mapping[int, StorageLike], marks: Sequence[tuple[int, str, int]], *,
     vocab: int, last_step: int, software: Mapping[str, str],
 ) -> Ledger:  # fmt: skip
-    """The probed ledger: one moment a phase, one holding for each kind of tensor alive in it, adding up to the phase's peak to the byte."""
+    """The probed ledger, at the estimate's moments: one holding for each kind of tensor alive in one, adding up to its peak to the byte."""
     points = peaks(events, storages, marks, last_step)
     holdings: list[Holding] = []
     for name, point in points.items():
@@ -91,17 +93,18 @@ def ledger(
             groups.setdefault((part_of(storage, vocab), name_of(storage), storage.dtype), []).append(storage.bytes)
         for (part, label, dtype), sizes in groups.items():
             values = {"tensors": len(sizes), "bytes": sum(sizes)}
-            moment = frozenset({f"probe.{name}"})
+            moment = frozenset({name})
             holdings.append(Holding(part, label, sum(sizes), moment, SUM, values, "recorded by the probe", dtype))
-    moments = tuple(Moment(f"probe.{name}", PHASE_OF.get(name, name)) for name in points)
+    moments = tuple(Moment(name, name.partition(".")[0]) for name in points)
     return Ledger("probed", tuple(holdings), moments, rank="max", software=software)
 
 
 def as_json(
-    events: Sequence[EventLike], storages: Mapping[int, StorageLike], marks: Sequence[tuple[int, str, int]], *, vocab: int, last_step: int
-) -> dict[str, Any]:
+    events: Sequence[EventLike], storages: Mapping[int, StorageLike], marks: Sequence[tuple[int, str, int]],
+    moments: Sequence[tuple[int, str, int]], *, vocab: int, last_step: int,
+) -> dict[str, Any]:  # fmt: skip
     """The whole stream as plain data: allocated bytes after each event, each storage's life, and who is alive at the largest moment."""
-    points = peaks(events, storages, marks, last_step)
+    points = peaks(events, storages, moments, last_step)
     top = max(points.values(), key=lambda p: p.bytes)
     born: dict[int, int] = {}
     died: dict[int, int] = {}
@@ -120,7 +123,8 @@ def as_json(
     return {
         "version": 1, "unit": "events in order; bytes as the allocator counts them", "last_step": last_step + 1,
         "phases": [{"from": index, "phase": name, "step": step + 1} for index, name, step in marks],
-        "peak": {"phase": top.phase, "bytes": top.bytes, "alive": sorted(top.alive)}, "allocated": allocated, "storages": lives,
+        "peak": {"moment": top.moment, "phase": top.moment.partition(".")[0], "bytes": top.bytes, "alive": sorted(top.alive)},
+        "allocated": allocated, "storages": lives,
     }  # fmt: skip
 
 

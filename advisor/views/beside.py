@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from advisor.ledger import Holding, Ledger, Peak, explain
+from advisor.beside import phases_as, same_moment
+from advisor.ledger import Holding, Ledger, explain
 from advisor.render import words
 from advisor.units import MIB, show
 from advisor.views.words import plain, table
@@ -29,18 +30,6 @@ class Row:
         return self.second - self.first
 
 
-def same_moment(first: Ledger, second: Ledger) -> tuple[Peak, Peak]:
-    """The largest moment of the first, and of the second within the same phase; where it has no such phase, its own largest."""
-    ours = first.peak()
-    theirs = second.peak(_same(ours.phase, first))
-    return ours, theirs if theirs.bytes else second.peak()
-
-
-def _same(phase: str, ledger: Ledger) -> tuple[str, ...]:
-    """The phases in which another ledger counts what this one counts in ``phase``: a probe has no loss phase, but its halves in forward and backward."""
-    return (phase, "loss") if phase in ("forward", "backward") and "loss" not in ledger.phases() else (phase,)
-
-
 def parts_beside(first: Ledger, second: Ledger) -> tuple[Row, ...]:
     """Every part that one of them has at that moment; the largest difference first. The differences add up to that of the two sums."""
     one, other = same_moment(first, second)
@@ -51,7 +40,7 @@ def parts_beside(first: Ledger, second: Ledger) -> tuple[Row, ...]:
 
 def phases_beside(first: Ledger, second: Ledger) -> tuple[Row, ...]:
     """The largest moment of each phase that both have, in the order of a step."""
-    rows = (Row(phase, size, second.peak(_same(phase, first)).bytes) for phase, size in first.phases().items())
+    rows = (Row(phase, size, second.peak(phases_as(first, phase)).bytes) for phase, size in first.phases().items())
     return tuple(row for row in rows if row.first and row.second)
 
 
@@ -59,7 +48,7 @@ def reasons(first: Ledger, second: Ledger) -> list[str]:
     """Why they differ, as far as the two ledgers show it; sentences in Markdown, the first about the largest difference."""
     said: list[str] = []
     ours, theirs = same_moment(first, second)
-    if theirs.phase not in _same(ours.phase, first):
+    if theirs.phase not in phases_as(first, ours.phase):
         said.append(
             f"The largest moment is {words.moment(ours.phase)} when {first.kind} and {words.moment(theirs.phase)} when {second.kind}: "
             "a part may be alive in one of the moments and not in the other."

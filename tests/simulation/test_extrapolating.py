@@ -28,7 +28,7 @@ def test_a_few_layers_extended_are_the_whole(sections: dict[str, Any], tiny: Cal
     run = tiny("llama", **BF16, model={"config": {**CONFIGS["llama"], "num_hidden_layers": 7}}, **sections)
     extended = extrapolating.ledger(run, lambda _: None, {})
     seen = record(run)
-    whole = timeline.ledger(seen.events, seen.storages, seen.marks, vocab=256, last_step=STEPS - 1, software={})
+    whole = timeline.ledger(seen.events, seen.storages, seen.moments, vocab=256, last_step=STEPS - 1, software={})
     assert extended.phases() == whole.phases()
     assert extended.by_part() == whole.by_part()
     assert sum(h.bytes for h in extended.peak().holdings) == extended.peak().bytes
