@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from advisor.architecture.pieces import gated_mlp, parameter
+from advisor.architecture.pieces import gated_mlp, parameter, plain_mlp
 from advisor.architecture.shape import Architecture, Block, Tensor
 
 # fused in transformers 4 too (parameters of their own there)
@@ -42,8 +42,12 @@ def expert_tensors(hidden: int, routed: Routed, *, bias: bool = False, transpose
         *(parameter(f"{name}_bias", (first,), "expert", times=routed.number) if bias else ()),
         *parameter("down_proj", down, "expert", times=routed.number),
         *(parameter("down_proj_bias", (hidden,), "expert", times=routed.number) if bias else ()),
-        *(gated_mlp(hidden, routed.shared_width, role="shared-expert") if routed.shared_width and gated else ()),
+        *(_shared(hidden, routed.shared_width, gated=gated) if routed.shared_width else ()),
     )
+
+
+def _shared(hidden: int, width: int, *, gated: bool) -> tuple[Tensor, ...]:
+    return gated_mlp(hidden, width, role="shared-expert") if gated else plain_mlp(hidden, width, names=("up_proj", "down_proj"), role="shared-expert")
 
 
 def apart(architecture: Architecture) -> Architecture:

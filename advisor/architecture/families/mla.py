@@ -82,7 +82,7 @@ def _block(keys: Keys, hidden: int, heads: Heads, latent: Latent, routed: Routed
         head_dim=heads.dim,
         v_head_dim=latent.v_head,
         mlp_width=width,
-        gated=True,
+        gated=keys.gated is not False,
         experts=Experts(routed.number, routed.chosen, routed.width, routed.shared_width) if routed else None,
         latent=latent,
     )

@@ -150,7 +150,7 @@ def sparse_ffn(keys: Keys, family: Sparse, hidden: int, routed: Routed) -> tuple
     return (
         *(router if family.router_linear else tuple(replace(t, linear=False) for t in router)),
         *correction,
-        *expert_tensors(hidden, routed, bias=family.expert_bias, transposed=family.transposed),
+        *expert_tensors(hidden, routed, bias=family.expert_bias, transposed=family.transposed, gated=keys.gated is not False),
         *(linear("shared_expert_gate", hidden, 1, "router") if family.shared_gate and routed.shared_width else ()),
     )
 
@@ -168,7 +168,7 @@ def sparse_block(keys: Keys, family: Sparse, hidden: int, heads: Heads, routed: 
         head_dim=heads.dim,
         v_head_dim=heads.dim,
         mlp_width=0,
-        gated=True,
+        gated=keys.gated is not False,
         experts=Experts(routed.number, routed.chosen, routed.width, routed.shared_width),
         norms=len(traits.norms),
         qk_norm=has_qk_norm(keys, traits),

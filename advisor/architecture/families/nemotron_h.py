@@ -13,7 +13,7 @@ from advisor.architecture.families.experts import Routed, expert_tensors
 from advisor.architecture.families.mamba import structured_of
 from advisor.architecture.keys import Keys
 from advisor.architecture.layers import grouped
-from advisor.architecture.pieces import linear, norm, plain_mlp
+from advisor.architecture.pieces import linear, norm
 from advisor.architecture.shape import Architecture, Block, Experts
 
 _TRAITS = Traits(mlp="plain", activation="relu2", embedding="embeddings", final="norm_f")
@@ -63,7 +63,6 @@ def _block(keys: Keys, size: Size, heads: Heads, letter: str, count: int) -> Blo
     tensors = (
         *(replace(t, linear=False) for t in linear("gate", hidden, number, "router")),
         *expert_tensors(hidden, routed, gated=False),
-        *(plain_mlp(hidden, shared, names=("up_proj", "down_proj"), role="shared-expert") if shared else ()),
         *own,
     )
     return Block("attention", count, tensors, 0, 0, 0, 0, 0, False, Experts(number, routed.chosen, routed.width, shared), norms=1)

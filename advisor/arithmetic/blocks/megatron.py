@@ -90,10 +90,22 @@ def _experts(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value, h
             two = 2.0 if block.gated else 1.0
             up = linear(tape, s, pairs, "expert linear_fc1", two * chosen * width * scale, copies=chosen * scale, experts=local)
             with tape.group("moe_act"):
-                inner = tape.run("expert activation", (up, probs), chosen * width * scale, up.element, saves=(up, probs), label="expert activation output")
+                inner = _weighted(tape, up, probs, chosen * width * scale, fused=block.gated)
             out = linear(tape, s, inner, "expert linear_fc2", per, copies=chosen * scale, experts=local)
         y = tape.run("combine", (out,), share, x.element, label="experts' sum")
         if experts.shared_width:
             common = _mlp(tape, s, block, x, share, width=experts.shared_width)
             y = tape.run("shared sum", (y, common), share, y.element, shares=True, label="MoE output")
     return y
+
+
+def _weighted(tape: Tape, up: Value, probs: Value, width: float, *, fused: bool) -> Value:
+    """The activation times the routing probabilities: one kernel for gated experts; else an activation, a product in fp32 and its cast.
+
+    Source: megatron/core/transformer/moe/experts.py ``bias_act_func`` (d98e8a64): ``weighted_bias_swiglu_impl`` or, without a gate, the plain path.
+    """
+    if fused:
+        return tape.run("expert activation", (up, probs), width, up.element, saves=(up, probs), label="expert activation output")
+    active = tape.run("expert activation", (up,), width, up.element, saves=(up,), label="expert activation before its weight")
+    product = tape.run("routing weight", (active, probs), width, 4, saves=(active, probs), label="weighted activation in fp32")
+    return tape.run("weight cast", (product,), width, up.element, label="expert activation output")

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.frameworks.codecs import count
+from advisor.frameworks.derive.megatron_hybrid import hybrid, pattern_of
 from advisor.job import Job
 
-_BPE = 50_257  # GPT-2's byte-pair vocabulary: 256 bytes + 50,000 merges + end of text
+# GPT-2's byte-pair vocabulary: 256 bytes + 50,000 merges + end of text; BERT's and Llama 2's published vocabularies
+_ENTRIES = {"GPT2BPETokenizer": 50_257, "BertWordPieceLowerCase": 30_522, "BertWordPieceCase": 28_996, "Llama2Tokenizer": 32_000}
 _REPEATED = re.compile(r"\[\s*([01])\s*\]\s*\*\s*(\d+)")
 
 
@@ -32,51 +34,60 @@ def megatron_checkpoint(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def megatron_config(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Dense, grouped experts, and experts with latent attention. A hybrid of attention and state-space layers is not read."""
+    """Dense, grouped experts, experts with latent attention, and hybrids of attention and state-space layers."""
     layers, hidden, heads = (raw.get(k) for k in ("num-layers", "hidden-size", "num-attention-heads"))
-    vocabulary = _vocabulary(raw)
-    if layers is None or hidden is None or heads is None or vocabulary is None:
+    vocabulary, pattern = _vocabulary(raw), pattern_of(raw)
+    if (layers is None and not pattern) or hidden is None or heads is None or vocabulary is None:
         return {}
-    if any(raw.get(k) is not None for k in ("hybrid-layer-pattern", "hybrid-override-pattern", "heterogeneous-layers-config-path")):
+    if raw.get("heterogeneous-layers-config-path") is not None:
         raise ValueError("layers of several kinds, whose shapes these flags do not give; give the model's config.json")
-    if raw.get("spec") is not None:
+    if raw.get("spec") is not None and not pattern:
         raise ValueError("modelling code of its own (--spec), whose shape these flags do not give; give the model's config.json")
-    gated = raw.get("swiglu") is True
+    gated = raw.get("swiglu") is True or raw.get("quick-geglu") is True
     width = count(hidden)
     config: dict[str, Any] = {
-        "num_hidden_layers": count(layers),
+        **({"num_hidden_layers": count(layers)} if layers is not None else {}),
         "hidden_size": width,
         "num_attention_heads": count(heads),
         "num_key_value_heads": count(raw.get("num-query-groups") or heads) if raw.get("group-query-attention") else count(heads),
         "intermediate_size": count(raw.get("ffn-hidden-size") or (int(4 * width * 2 / 3 / 64) * 64 if gated else 4 * width)),
         "tie_word_embeddings": raw.get("untie-embeddings-and-output-weights") is not True,
         "vocab_size": vocabulary,
+        "attention_dropout": _dropout(raw.get("attention-dropout")),
+        "hidden_dropout": _dropout(raw.get("hidden-dropout")),
     }
     if raw.get("kv-channels") is not None:
         config["head_dim"] = count(raw["kv-channels"])
     if raw.get("max-position-embeddings") is not None:
         config["max_position_embeddings"] = count(raw["max-position-embeddings"])
+    if pattern:
+        return _found(config | hybrid(raw, width))
     if raw.get("multi-latent-attention") is True:
-        return _found(config | _latent(raw) | (_routed(raw, config) if raw.get("num-experts") is not None else {"first_k_dense_replace": count(layers)}))
+        experts = _routed(raw, config) if raw.get("num-experts") is not None else {"first_k_dense_replace": config["num_hidden_layers"]}
+        return _found(config | _latent(raw) | experts, plain=not gated)
     if raw.get("num-experts") is not None:
-        return _found(config | _experts(raw, config))
+        return _found(config | _experts(raw, config), plain=not gated)
     if gated:
         return _found({"model_type": "llama", **config})
-    return _found(
-        {
-            "model_type": "gpt2",
-            **config,
-            "n_embd": width,
-            "n_layer": config["num_hidden_layers"],
-            "n_head": config["num_attention_heads"],
-            "n_positions": config.get("max_position_embeddings", 1024),
-            "n_inner": config["intermediate_size"],
-        }
-    )
+    return _found(_plain(config, learned=str(raw.get("position-embedding-type") or "learned_absolute") == "learned_absolute"))
 
 
-def _found(config: dict[str, Any]) -> dict[str, Any]:
-    return {"model.config": config, "model.source": "megatron"}
+def _plain(config: dict[str, Any], *, learned: bool) -> dict[str, Any]:
+    """A decoder with a plain MLP, biases and layer norms: GPT-2 where it has a table of positions and a key for every head, else StarCoder2."""
+    if not learned or config["num_key_value_heads"] != config["num_attention_heads"]:
+        return {"model_type": "starcoder2", "use_bias": True, "hidden_act": "gelu_pytorch_tanh", "residual_dropout": config["hidden_dropout"], **config}
+    own = {"n_embd": "hidden_size", "n_layer": "num_hidden_layers", "n_head": "num_attention_heads", "n_inner": "intermediate_size"}
+    dropped = {"attn_pdrop": config["attention_dropout"], "resid_pdrop": config["hidden_dropout"]}
+    return {"model_type": "gpt2", **config, **{k: config[v] for k, v in own.items()}, "n_positions": config.get("max_position_embeddings", 1024), **dropped}
+
+
+def _dropout(raw: Any) -> float:
+    """``--attention-dropout`` and ``--hidden-dropout`` are 0.1 unless told (transformer_config.py)."""
+    return 0.1 if raw is None else float(raw)
+
+
+def _found(config: dict[str, Any], *, plain: bool = False) -> dict[str, Any]:
+    return {"model.config": config, "model.source": "megatron", **({"model.mlp": "plain"} if plain else {})}
 
 
 def _vocabulary(raw: Mapping[str, Any]) -> int | None:
@@ -84,10 +95,13 @@ def _vocabulary(raw: Mapping[str, Any]) -> int | None:
     if raw.get("padded-vocab-size") is not None:
         return count(raw["padded-vocab-size"])
     entries = raw.get("vocab-size")
+    kind = str(raw.get("tokenizer-type"))
     if entries is None:
-        entries = _BPE if str(raw.get("tokenizer-type")) == "GPT2BPETokenizer" else _of_tokenizer(raw.get("tokenizer-model") or raw.get("hf-checkpoint"))
+        entries = _ENTRIES.get(kind) or _of_tokenizer(raw.get("tokenizer-model") or raw.get("hf-checkpoint"))
     if entries is None:
         return None
+    if kind == "NullTokenizer":
+        entries = count(entries) + 1  # its end-of-document token
     multiple = count(raw.get("make-vocab-size-divisible-by") or 128) * count(raw.get("tensor-model-parallel-size") or 1)
     return math.ceil(count(entries) / multiple) * multiple
 
@@ -143,6 +157,7 @@ def _latent(raw: Mapping[str, Any]) -> dict[str, Any]:
         "qk_nope_head_dim": count(raw.get("qk-head-dim") or 128),
         "qk_rope_head_dim": count(raw.get("qk-pos-emb-head-dim") or 64),
         "v_head_dim": count(raw.get("v-head-dim") or 128),
+        **({"num_nextn_predict_layers": count(raw["mtp-num-layers"])} if raw.get("mtp-num-layers") is not None else {}),
     }
 
 

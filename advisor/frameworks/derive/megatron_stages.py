@@ -51,10 +51,15 @@ def _layout(text: str) -> tuple[int, ...]:
     """Transformer layers of each stage of ``Et*3|(tt|)*6mL``: E embedding, t layer, m prediction layer, L loss, ``*n`` repeats."""
     text = re.sub(r"[\s,]", "", text)
     for _ in range(8):  # groups may stand in groups
-        text, changed = _GROUP.subn(lambda m: (m[1] or m[3] or "") * int(m[2] or m[4] or 1), text)
+        text, changed = _GROUP.subn(_repeated, text)
         if not changed or len(text) > MOST:
             break
     return tuple(stage.count("t") for stage in text.split("|")) if text and len(text) <= MOST and not set(text) - set("EtmL|") else ()
+
+
+def _repeated(match: re.Match[str]) -> str:
+    part, times = match[1] or match[3] or "", int(match[2] or match[4] or 1)
+    return part * min(times, MOST // max(1, len(part)) + 1)  # one beyond the bound is enough to be refused
 
 
 def _piped(pattern: str) -> tuple[int, ...]:
