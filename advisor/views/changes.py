@@ -78,7 +78,7 @@ def _step(step: Step, prefix: str, chosen: bool) -> None:
             with st.popover("Exact lines", icon=":material/content_copy:"):
                 _lines(step)
         if has_page("techniques", step.technique):
-            library_link("techniques", step.technique, "What it does, what can go wrong, how to see that it worked")
+            library_link("techniques", step.technique, "About this change")
 
 
 def _lines(step: Step) -> None:

@@ -12,7 +12,7 @@ import streamlit as st
 from advisor.ledger import PARTS, Ledger
 from advisor.render import words
 from advisor.units import gib, show
-from advisor.views.words import table
+from advisor.views.words import share, table
 
 
 def parts_of(ledger: Ledger, phase: str) -> dict[str, int]:
@@ -59,8 +59,8 @@ def specification(ledger: Ledger, usable: int | None) -> dict[str, Any]:
     if usable is not None:
         line = {"values": [{"gib": gib(usable, 3), "says": f"{show(usable)} usable"}]}
         at = {"field": "gib", "type": "quantitative"}
-        layers.append({"data": line, "mark": {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 2, "color": "#C2185B"}, "encoding": {"x": at}})
-        label = {"type": "text", "align": "right", "baseline": "bottom", "dx": -4, "dy": -3, "color": "#C2185B", "fontWeight": "bold"}
+        layers.append({"data": line, "mark": {"type": "rule", "strokeDash": [6, 4], "strokeWidth": 2, "color": "#E91E63"}, "encoding": {"x": at}})
+        label = {"type": "text", "align": "right", "baseline": "bottom", "dx": -4, "dy": -3, "color": "#E91E63", "fontWeight": "bold"}
         layers.append({"data": line, "mark": label, "encoding": {"x": at, "y": {"value": 0}, "text": {"field": "says"}}})
     return {"data": {"values": rows}, "layer": layers, "height": {"step": 34}, "padding": {"top": 18}}
 
@@ -90,7 +90,7 @@ def show_ledger(ledger: Ledger, usable: int | None, key: str) -> str | None:
         parts = parts_of(ledger, phase)
         cache = parts.pop("allocator", 0)
         total = sum(parts.values())
-        rows = [(words.part(part), show(size), f"{size / total:.0%}") for part, size in sorted(parts.items(), key=lambda kv: -kv[1])]
+        rows = [(words.part(part), show(size), share(size, total)) for part, size in sorted(parts.items(), key=lambda kv: -kv[1])]
         rows.append(("**Needed together**", f"**{show(total)}**", ""))
         if cache:
             rows.append((f"{words.part('allocator')}, which gives way", show(cache), ""))

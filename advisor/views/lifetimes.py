@@ -11,7 +11,7 @@ from advisor.ledger import PARTS
 from advisor.render import words
 from advisor.render.lifetimes import Frame
 from advisor.units import gib, show
-from advisor.views.words import plain, table
+from advisor.views.words import plain, share, table
 
 
 def specification(frames: Sequence[Frame], chosen: int) -> dict[str, Any]:
@@ -44,8 +44,8 @@ def specification(frames: Sequence[Frame], chosen: int) -> dict[str, Any]:
         "mark": {"type": "text", "align": "left", "baseline": "bottom", "dx": 2, "dy": -3, "color": "#8C8C8C"},
         "encoding": {"x": x, "y": {"value": 0}, "text": {"field": "says"}},
     }
-    here = {"data": {"values": [{"at": chosen}]}, "mark": {"type": "rule", "strokeWidth": 2, "color": "#C2185B"}, "encoding": {"x": x}}
-    return {"data": {"values": rows}, "layer": [areas, phases, here], "height": 260, "padding": {"top": 18}}
+    here = {"data": {"values": [{"at": chosen}]}, "mark": {"type": "rule", "strokeWidth": 2, "color": "#E91E63"}, "encoding": {"x": x}}
+    return {"data": {"values": rows}, "layer": [areas, phases, here], "height": 420, "padding": {"top": 18}}
 
 
 @st.fragment
@@ -71,5 +71,5 @@ def show_step(frames: Sequence[Frame], key: str) -> None:
     )
     says = "" if not frame.change_bytes else f" {'Born' if frame.change_bytes > 0 else 'Died'}: {plain(frame.change)}, {show(abs(frame.change_bytes))}."
     st.markdown(f"**{words.phase(frame.phase)}**, moment {chosen} of {len(frames)}: {show(frame.bytes)} alive.{says}")
-    rows = [(words.part(part), show(size), f"{size / frame.bytes:.0%}") for part, size in sorted(frame.parts.items(), key=lambda kv: -kv[1])]
+    rows = [(words.part(part), show(size), share(size, frame.bytes)) for part, size in sorted(frame.parts.items(), key=lambda kv: -kv[1])]
     st.markdown(table(("Alive now", "Size", "Share"), rows, right=(1, 2)))

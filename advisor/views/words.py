@@ -14,6 +14,12 @@ def plain(text: object) -> str:
     return escape(str(text)).replace("$", "\\$").replace("~", "\\~")
 
 
+def share(part: int, whole: int) -> str:
+    """``39%``; ``<1%`` for what is there and rounds to nothing."""
+    percent = 100 * part / whole if whole else 0.0
+    return "<1%" if 0 < percent < 0.5 else f"{percent:.0f}%"
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Iterable[int] = ()) -> str:
     """A Markdown table; the columns in ``right`` hold numbers, which are not torn from their units. Cells come escaped."""
     numbers = set(right)

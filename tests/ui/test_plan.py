@@ -1,18 +1,10 @@
 """Plan: cards, hours and cost before the run, and the limits that the reader gives."""
 
-from itertools import pairwise
 from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
-from advisor.job import read_job
-from advisor.views.before_run import options
-
 APP = Path(__file__).resolve().parents[2] / "advisor" / "ui" / "app.py"
-JOB = {
-    "version": 1, "model": {"name": "Qwen/Qwen2.5-7B"}, "method": {"kind": "full"}, "objective": "sft", "precision": {"weights": "bf16", "compute": "bf16"},
-    "optimizer": {"name": "adamw"}, "batch": {"seq_len": 2048, "total_tokens": 10_000_000}, "activations": {"checkpointing": "full", "attention": "flash-2"},
-}  # fmt: skip
 
 
 def page(**parameters: str) -> AppTest:
@@ -23,22 +15,6 @@ def page(**parameters: str) -> AppTest:
     at.run()
     assert not at.exception
     return at
-
-
-def test_more_cards_need_less_on_each_and_less_time() -> None:
-    found = sorted(options(read_job(JOB), ["h100-80gb"], {}), key=lambda o: o.count)
-    assert len(found) > 1
-    for few, many in pairwise(found):
-        assert few.hours and many.hours and many.hours[1] < few.hours[1]
-        assert many.micro_batch >= few.micro_batch
-    assert all(o.hours and o.hours[0] < o.hours[1] < o.hours[2] and o.cost is None for o in found)
-
-
-def test_the_cheapest_that_fits_comes_first() -> None:
-    found = options(read_job(JOB), ["h100-80gb", "a100-80gb"], {"h100-80gb": 3.0, "a100-80gb": 1.0})
-    fitting = [o for o in found if o.verdict == "fits"]
-    costs = [o.cost[1] for o in fitting if o.cost]
-    assert costs == sorted(costs) and len(costs) == len(fitting)
 
 
 def test_the_page_answers_and_keeps_to_limits() -> None:
@@ -68,3 +44,19 @@ def test_a_model_that_is_too_large_is_said_calmly() -> None:
         }
     )
     assert at.info and not at.success
+
+
+def test_without_prices_the_fewest_card_hours_come_first_and_storage_is_said() -> None:
+    at = page()
+    assert "fewest card-hours" in at.success[0].value and "host memory" in at.success[0].value and "checkpoint" in at.success[0].value
+    table = at.dataframe[0].value
+    assert "Cost" not in table.columns
+    sure = table[table["Verdict"] == "Fits"]["Card-hours"].tolist()
+    assert sure == sorted(sure)
+
+
+def test_the_choice_opens_in_explore_as_the_offer_is() -> None:
+    at = page(**{"v": "1", "model.name": "Qwen/Qwen2.5-7B", "method.kind": "full", "batch.micro_batch": "4", "batch.seq_len": "2048",
+                 "batch.total_tokens": "1000000", "cards": "a100-80gb"})  # fmt: skip
+    linked = next(e for e in at.get("page_link") if "Explore" in e.proto.label)
+    assert "hardware.gpu=a100-80gb" in linked.proto.query_string

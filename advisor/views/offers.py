@@ -1,0 +1,134 @@
+"""What each card and number of cards would take: the best in words, and the table of all that fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from advisor import cards, knowledge
+from advisor.evidence import Evidence
+from advisor.planner.before import Offer, Range
+from advisor.render import words
+from advisor.share import link
+from advisor.speed import step_time
+from advisor.units import gib, show
+from advisor.views.words import plain
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the reader could get and spend; ``None``: no limit."""
+
+    cards: tuple[str, ...]
+    hours: float | None = None
+    budget: float | None = None
+
+    def over(self, offer: Offer) -> str:
+        """Which wish an offer may not keep, by the high end of its range."""
+        if self.hours and offer.hours and offer.hours.high > self.hours:
+            return "may take too long"
+        return "may be over the budget" if self.budget and offer.cost and offer.cost.high > self.budget else ""
+
+
+def span(values: Range | None) -> str:
+    """``12 (9 to 16)``."""
+    if values is None:
+        return "not known"
+    low, expected, high = (f"{v:,.0f}" if v >= 100 else f"{v:,.1f}" if v >= 1 else f"{v:.2f}" for v in (values.low, values.expected, values.high))
+    return f"{expected} ({low} to {high})"
+
+
+def paid(offer: Offer) -> float:
+    """What an offer is ranked by: its cost, or its card-hours where no price is known."""
+    return offer.cost.expected if offer.cost else offer.hours.expected * offer.cards if offer.hours else float("inf")
+
+
+def changed(offer: Offer) -> str:
+    """What was changed so that it fits."""
+    return ", ".join(words.title("techniques", name) for name in offer.changes) or "As written"
+
+
+def show_offers(offers: Sequence[Offer], wishes: Wishes) -> None:
+    """The cheapest that fits and keeps to the wishes, then all that fit."""
+    found = sorted((o for o in offers if o.verdict != "ooms"), key=lambda o: (o.verdict != "fits", paid(o), o.cards))
+    best = next((o for o in found if not wishes.over(o)), None)
+    if not found:
+        says = "None of these cards holds it, up to eight of them in one node. Train fewer parameters, take a larger card, or look in Explore for a layout."
+        st.info(says, title="Does not fit", icon=":material/error:")
+    elif best is None:
+        st.warning("It fits on these cards, and none keeps to the time or budget given.", title="Over the limits", icon=":material/warning:")
+    else:
+        _best(best)
+    if found:
+        _table(found, wishes)
+    _worked_out(found)
+
+
+def _best(best: Offer) -> None:
+    why = "the lowest cost" if best.cost else "the fewest card-hours" if best.hours else "the smallest that holds it"
+    cost = f", {span(best.cost)} for it" if best.cost else ""
+    lines = [f"{best.cards} x {plain(cards.catalogue()[best.card].name)}, {span(best.hours)} hours{cost}: {why} of what fits."]
+    lines.append(f"{show(best.used_bytes)} needed of {show(best.usable_bytes)} usable on each. {plain(changed(best))}.")
+    lines.append(
+        f"The node needs {show(best.storage.host_bytes)} of host memory while loading; a checkpoint takes {show(best.storage.checkpoint_bytes)} on disk, "
+        f"the weights alone {show(best.storage.weights_bytes)}."
+    )
+    title = "This would do" if best.verdict == "fits" else "This is expected to fit, without margin"
+    st.success("\n\n".join(lines), title=title, icon=":material/check_circle:")
+    st.page_link(
+        knowledge.folder("pages") / "explore.py",
+        label="Open this choice in Explore",
+        icon=":material/tune:",
+        query_params=link(best.run.job, Evidence()).parameters or None,
+    )
+
+
+def _table(found: Sequence[Offer], wishes: Wishes) -> None:
+    st.header("What fits, and what it takes")
+    rows = [
+        {
+            "Card": cards.catalogue()[o.card].name,
+            "Cards": o.cards,
+            "Hours": span(o.hours),
+            "Card-hours": None if o.hours is None else round(o.hours.expected * o.cards, 1),
+            **({"Cost": span(o.cost)} if any(o.cost for o in found) else {}),
+            "Verdict": words.VERDICTS[o.verdict] + (f", {over}" if (over := wishes.over(o)) else ""),
+            "Needs": gib(o.used_bytes, 1),
+            "Usable": gib(o.usable_bytes, 1),
+            "How": changed(o),
+            "Micro batch": o.run.job.batch.micro_batch,
+            "Host memory": gib(o.storage.host_bytes, 1),
+        }
+        for o in found
+    ]
+    st.dataframe(
+        rows,
+        column_config={
+            "Hours": st.column_config.TextColumn(help="Of the whole run, expected, with the range in brackets."),
+            "Card-hours": st.column_config.NumberColumn(format="%.1f", help="Hours times cards: what is paid for."),
+            "Cost": st.column_config.TextColumn(help="In the currency of the prices, with its range."),
+            "Needs": st.column_config.NumberColumn(format="%.1f GiB", help="Tensors and the CUDA context on each card."),
+            "Usable": st.column_config.NumberColumn(format="%.1f GiB"),
+            "How": st.column_config.TextColumn(help="What was changed so that it fits; the lightest change that does."),
+            "Host memory": st.column_config.NumberColumn(format="%.1f GiB", help="Of the node, while all ranks load."),
+        },
+        hide_index=True,
+        height=min(38 * len(found) + 40, 560),
+        alt="Cards and counts on which the run fits, the cheapest first, with hours and what it needs.",
+    )
+    left = [cards.catalogue()[id].name for id in wishes.cards if id not in {o.card for o in found}]
+    if left:
+        st.caption(f"Not even eight of these hold it: {', '.join(plain(n) for n in left)}.")
+
+
+def _worked_out(found: Sequence[Offer]) -> None:
+    with st.expander("How this is worked out", icon=":material/function:"):
+        st.markdown(
+            "Memory: the same estimate as everywhere; on each card the lightest form that fits is taken, as written, divided, checkpointed, then with a "
+            "smaller micro batch, and the samples of a step stay the same. Time: arithmetic at the card's rate, bytes at its bandwidth, and exchanges "
+            "between cards, for all the tokens, on one node. Loading, evaluation, saving, restarts and waiting for cards are not in it."
+        )
+        for note in sorted({note for o in found for note in step_time(o.run).notes}):
+            st.caption(plain(f"{note[:1].upper()}{note[1:]}."))
