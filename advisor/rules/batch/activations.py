@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import counters, fingerprint, static_state
+from advisor.rules import counters, fingerprint, snapshots, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
@@ -85,6 +85,7 @@ RULE = Rule(
         Mark("activations-least", -1.0, "nothing left to shrink", "the configuration", when=lambda run, _: smallest_batch(run)),
         *static_state.against("activations"),
         *share_marks("activations", "activations", "attention", some=0.3, most=0.5, weights=(0.9, 1.0), noun="activations"),
+        *snapshots.part_marks("activations", "activations", unless=lambda run, _: run.job.activations.checkpointing == "none"),
     ),
     remedies=("smaller-micro-batch", "shorter-sequence", "gradient-checkpointing", "context-parallel", "offload-activations"),
     fires=(

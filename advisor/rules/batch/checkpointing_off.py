@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import static_state
+from advisor.rules import snapshots, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import in_phase, weights_exceed
+from advisor.rules.situation import checkpoints, in_phase, weights_exceed
 from advisor.run import Run
 
 
@@ -95,6 +95,7 @@ RULE = Rule(
         Mark("checkpointing-off-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
         *static_state.against("checkpointing-off"),
         *share_marks("checkpointing-off", "activations", "attention", some=0.3, most=0.5, weights=(1.0, 1.0), noun="activations"),
+        *snapshots.part_marks("checkpointing-off", "activations", unless=lambda run, _: checkpoints(run)),
     ),
     remedies=("gradient-checkpointing", "selective-checkpointing", "smaller-micro-batch"),
     fires=(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint, static_state
+from advisor.rules import fingerprint, snapshots, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
@@ -98,6 +98,7 @@ RULE = Rule(
         Mark("logits-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
         *static_state.against("logits"),
         *share_marks("logits", "logits", some=0.25, most=0.45, weights=(0.8, 1.0), noun="logits and their copies"),
+        *snapshots.part_marks("logits", "logits"),
     ),
     remedies=("fused-linear-loss", "chunked-loss", "smaller-micro-batch"),
     fires=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
-from advisor.rules import console, counters, remainder
+from advisor.rules import console, counters, remainder, snapshots
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
@@ -111,6 +111,16 @@ RULE = Rule(
             "buffers are counted apart from parameters",
             "torch.nn.Module.buffers: tensors that move with the model and are not parameters",
             pattern=r"\.buffers\(\)|rope_init|cos_cached|sin_cached|freqs_cis|inv_freq",
+        ),
+        Mark("duplicate-layout-snapshot", 4.0, "held twice in the snapshot", snapshots.SOURCE, when=lambda _, e: snapshots.duplicates(e)),
+        Mark(
+            "duplicate-layout-snapshot-mixed",
+            -2.0,
+            "a working copy beside fp32 weights",
+            "mixed precision keeps both on purpose",
+            when=lambda run, e: (
+                "mixed precision keeps fp32 weights and a 16-bit copy" if snapshots.duplicates(e) and run.job.precision.master == "fp32" else None
+            ),
         ),
     ),
     fault=_fault,

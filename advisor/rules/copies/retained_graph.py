@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import retained
 from advisor.evidence import Evidence
-from advisor.rules import growth
+from advisor.rules import growth, snapshots
 from advisor.rules.growth import growing, growing_card
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
@@ -66,6 +66,8 @@ RULE = Rule(
             "a tensor in a list keeps its grad_fn and everything saved for it",
             pattern=r"\b(losses|outputs|logits|preds|predictions)\.append\(\s*(?!.*\b(item|detach|cpu|numpy)\b)\w+\s*\)",
         ),
+        Mark("retained-graph-snapshot", 4.0, "what grew is what a graph keeps", snapshots.SOURCE, when=lambda _, e: snapshots.grown(e, by_graph=True)),
+        Mark("retained-graph-snapshot-more", 1.0, "more is held later", snapshots.SOURCE, when=lambda _, e: snapshots.grown_at_all(e)),
     ),
     fault=_fault,
     remedies=("detach-retained",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import snapshots
 from advisor.rules.growth import growing, growing_card
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
@@ -106,6 +107,8 @@ RULE = Rule(
             "torch.load returns a dict whose tensors live as long as the variable",
             pattern=r"\b(checkpoint|ckpt|state_dict|state)\s*=\s*torch\.load\((?!.*(cpu|meta))",
         ),
+        Mark("retained-objects-snapshot", 4.0, "what grew is no graph's", snapshots.SOURCE, when=lambda _, e: snapshots.grown(e, by_graph=False)),
+        Mark("retained-objects-snapshot-more", 1.0, "more is held later", snapshots.SOURCE, when=lambda _, e: snapshots.grown_at_all(e)),
     ),
     remedies=("detach-retained", "empty-cache", "upgrade"),
     fires=(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import waking
+from advisor.rules import snapshots, waking
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -11,7 +11,9 @@ from advisor.rules.situation import TRAINING, colocated, in_phase
 from advisor.run import Run
 
 
-def _applies(run: Run, _evidence: Evidence) -> str | None:
+def _applies(run: Run, evidence: Evidence) -> str | None:
+    if run.job.rollout is None and snapshots.part(evidence, "rollout-cache", "rollout-weights")[0] > 0:
+        return None  # the engine's blocks are in this process's snapshot
     if run.job.rollout is None:
         return "the job generates no text while it trains"
     return "the engine has cards of its own" if run.job.rollout.placement == "separate" else None
@@ -68,6 +70,7 @@ RULE = Rule(
         Mark("rollout-resident-returns", 3.0, "no room to come back", "the frames of a move to the device outside the engine", when=_returns),
         Mark("rollout-resident-asleep", -2.0, "sleeps", "vLLM sleep level 1 and 2 release weights and cache (cumem.py)", when=_asleep),
         *share_marks("rollout-resident", "rollout-weights", "rollout-cache", some=0.15, most=0.35, weights=(0.8, 1.0), noun="the engine's weights and cache"),
+        *snapshots.part_marks("rollout-resident", "rollout-cache", "rollout-weights", "rollout-graphs"),
     ),
     fault=_fault,
     remedies=("rollout-sleep", "rollout-fraction", "separate-rollout", "share-rollout-weights"),

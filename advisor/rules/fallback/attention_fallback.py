@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint
+from advisor.rules import fingerprint, snapshots
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
@@ -154,6 +154,7 @@ RULE = Rule(
             when=_no_fused,
         ),
         *share_marks("attention-fallback", "attention", some=0.2, most=0.4, weights=(1.0, 1.5), noun="attention scores", unless=_no_fused),
+        *snapshots.part_marks("attention-fallback", "attention"),
     ),
     fault=_fault,
     remedies=("restore-flash-attention", "gradient-checkpointing", "shorter-sequence"),

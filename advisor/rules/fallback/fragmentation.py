@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import counters, growth
+from advisor.rules import counters, growth, snapshots
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.run import Run
@@ -107,6 +107,7 @@ RULE = Rule(
             on="frame",
             when=_enough,
         ),
+        Mark("fragmentation-snapshot", 3.0, "holes in the snapshot", snapshots.SOURCE, when=lambda _, e: snapshots.holes(e)),
     ),
     remedies=("expandable-segments", "bounded-shapes", "empty-cache"),
     fires=(Example("a fifth of the card in pieces", text=oom("3.40 GiB", allocated=62.0, unallocated=14.0, free=1.0)),),

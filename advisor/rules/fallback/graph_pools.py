@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import snapshots
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.run import Run
@@ -42,6 +43,7 @@ RULE = Rule(
             "torch/_inductor/cudagraph_trees.py: 'CUDAGraph supports dynamic shapes by recording a new graph for each distinct input size'",
             pattern=r"recording a new graph for each distinct input size|observed \d+ distinct sizes|cudagraph_(trees|utils)\.py|CUDAGraphNode",
         ),
+        Mark("graph-pools-snapshot", 4.0, "private pools in the snapshot", snapshots.SOURCE, when=lambda _, e: snapshots.pools(e)),
     ),
     remedies=("bounded-shapes", "rollout-fraction"),
     fires=(

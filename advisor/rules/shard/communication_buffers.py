@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import counters, fingerprint
+from advisor.rules import counters, fingerprint, snapshots
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -107,6 +107,7 @@ RULE = Rule(
             pattern=r"NCCL WARN .*(out of memory|Failed to CUDA (calloc|malloc))|ncclUnhandledCudaError|NCCL error .*unhandled cuda error",
         ),
         *share_marks("communication-buffers", "communication", some=0.15, most=0.3, weights=(1.0, 1.0), noun="communication buffers"),
+        *snapshots.part_marks("communication-buffers", "communication"),
     ),
     remedies=("smaller-buckets", "limit-all-gathers", "empty-cache"),
     fires=(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import static_state
+from advisor.rules import snapshots, static_state
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -45,6 +45,7 @@ RULE = Rule(
         Mark("optimizer-state-least", 1.2, "nothing left to shrink", "what remains does not depend on the batch", when=_least),
         *static_state.narrowed("optimizer-state", "optimizer", 0.35),
         *share_marks("optimizer-state", "optimizer", some=0.35, most=0.5, weights=(0.8, 1.0), noun="optimizer states"),
+        *snapshots.part_marks("optimizer-state", "optimizer"),
     ),
     remedies=("eight-bit-optimizer", "zero-2", "offload-optimizer", "lora", "factored-optimizer"),
     fires=(

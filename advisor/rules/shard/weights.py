@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import counters
+from advisor.rules import counters, snapshots
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -53,6 +53,7 @@ RULE = Rule(
             on="frame",
         ),
         *share_marks("weights", "weights", some=0.7, most=0.85, weights=(0.5, 1.0), noun="weights"),
+        *snapshots.part_marks("weights", "weights"),
     ),
     remedies=("qlora", "zero-3", "fsdp", "offload-parameters", "tensor-parallel", "larger-gpu"),
     fires=(
