@@ -7,8 +7,6 @@ import io
 import os
 import shutil
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,13 +30,7 @@ def explain(command: Sequence[str], ended: Ended, kills: int | None, where: Path
     lines = [f"advisor: {chat.report(report).rstrip()}"]
     if write:
         data = bundle.content(report, link(reading.job, reading.evidence).query, {"code": ended.code, "signal": ended.signal})
-        path = where or default_path()
-        try:
-            bundle.write(path, data)
-        except OSError:
-            path = Path(tempfile.gettempdir()) / path.name
-            bundle.write(path, data)
-        lines.append(f"More: advisor diagnose {path}   (or drop this file on the Diagnose page)")
+        lines.append(bundle.kept(where or bundle.default_path(), data))
     return "\n".join(lines) + "\n"
 
 
@@ -68,10 +60,3 @@ def _machine(command: Sequence[str]) -> str | None:
     with contextlib.redirect_stdout(text):
         collect.run(argparse.Namespace(json=False))
     return text.getvalue()
-
-
-def default_path() -> Path:
-    """A file of this folder, named by the time and, where several ranks are wrapped, the rank."""
-    rank = os.environ.get("RANK", "")
-    suffix = f"-rank{rank}" if rank.isdecimal() else ""
-    return Path(f"advisor-diagnosis-{time.strftime('%Y%m%d-%H%M%S')}{suffix}.json")

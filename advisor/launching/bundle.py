@@ -7,6 +7,9 @@ is checked and recomputed like any pasted link.
 from __future__ import annotations
 
 import json
+import os
+import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,27 @@ def write(path: Path, data: dict[str, Any]) -> None:
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(json.dumps(data, indent=1, ensure_ascii=False, default=str) + "\n", encoding="utf-8")
     partial.replace(path)
+
+
+def kept(path: Path, data: dict[str, Any]) -> str:
+    """Write the bundle there, or in the system's folder for temporary files where that fails; returns the line that says how to open it.
+
+    Raises:
+        OSError: neither can be written to.
+    """
+    try:
+        write(path, data)
+    except OSError:
+        path = Path(tempfile.gettempdir()) / path.name
+        write(path, data)
+    return f"More: advisor diagnose {path}   (or drop this file on the Diagnose page)"
+
+
+def default_path() -> Path:
+    """A file of this folder, named by the time and, where several ranks run, the rank."""
+    rank = os.environ.get("RANK", "")
+    suffix = f"-rank{rank}" if rank.isdecimal() else ""
+    return Path(f"advisor-diagnosis-{time.strftime('%Y%m%d-%H%M%S')}{suffix}.json")
 
 
 def query_of(text: str) -> str | None:

@@ -1,0 +1,199 @@
+"""The hooks of a watched run: where a step begins and ends, when its operators are observed, what is looked at between two steps."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+
+from advisor.measurement.watching import configured, described, judging, owned
+from advisor.measurement.watching.boundary import Boundaries
+from advisor.measurement.watching.finding import Finding
+from advisor.measurement.watching.guarding import guarded
+from advisor.measurement.watching.observer import Observer, in_backward
+from advisor.measurement.watching.pacing import FIRST, Pace
+from advisor.measurement.watching.policy import Policy
+from advisor.measurement.watching.recomputing import Recomputing
+
+SMALLEST = 4096  # bytes below which nothing is worth a finding
+SHARE = 0.001  # of the model's state, likewise
+
+
+class Stepping:
+    """Passes, observes and looks, step by step. What it finds goes to :meth:`found`, what it sees to :meth:`event`."""
+
+    def __init__(
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, policy: Policy, *, full: bool, least: int | None, asked: bool | None
+    ) -> None:
+        self.model, self.policy = model, policy
+        self.optimizer: torch.optim.Optimizer | None = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
+        self.peaks: dict[str, tuple[int, dict[str, int]]] = {}
+        self.failed: str | None = None  # why the watcher itself gave up, where it did
+        self.step = self.observed = 0
+        self.tokens: tuple[int, int] | None = None  # [micro_batch, seq_len] of the last forward pass
+        self.forwards = 0  # of the last step that has ended
+        self.autocast: torch.dtype | None = None
+        self.recomputes = False
+        self._least, self._asked = least, asked
+        self._hooks: list[Any] = []
+        self._block_hooks: list[Any] = []
+        self._observer: Observer | None = None
+        self._active = False  # the observer sees operators now
+        self._boundaries = Boundaries(model, self.optimizer, self)
+        self._gradients = judging.Gradients()
+        self._blocks, self._vocabulary = configured.blocks(model), configured.vocabulary(model)
+        self._forward_number, self._looked = 0, False
+        self._pace = Pace(full, policy.raises)
+        self._step_began = 0.0
+
+    def event(self, kind: str, level: str = "note", **values: Any) -> None:
+        """Something was seen."""
+
+    def found(self, finding: Finding) -> None:
+        """Something was found."""
+
+    @property
+    def phase(self) -> str | None:
+        """What runs now; ``None`` where that is not observed."""
+        if self._observer is None:
+            return None
+        return "backward" if in_backward() else self._observer.phase
+
+    def begin(self) -> None:
+        """Put the hooks in."""
+        self._pace = Pace(self._pace.full, self._pace.every)
+        self._hooks.append(self.model.register_forward_pre_hook(self._forward_begins, with_kwargs=True))
+        self._hooks.append(self.model.register_forward_hook(self._forward_ends))
+        if self.optimizer is not None:
+            self._hooks.append(self.optimizer.register_step_pre_hook(self._step_begins))
+            self._hooks.append(self.optimizer.register_step_post_hook(self._step_ends))
+
+    def finish(self) -> None:
+        """Take the hooks out."""
+        for hook in (*self._hooks, *self._block_hooks):
+            hook.remove()
+        if self._active:
+            self._stop_observing()
+
+    # what the hooks call
+
+    @guarded
+    def _forward_begins(self, _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if in_backward():
+            return
+        self._forward_number += 1
+        if self._forward_number == 1:
+            self._boundary()
+            inputs = [*args, *kwargs.values()]
+            self.tokens = described.shape_of(inputs)
+            self.autocast = described.autocast_of(inputs)
+            self._step_began = time.monotonic()
+            if self._pace.observe(self.step):
+                self._observe(inputs)
+        elif self._observer is not None:
+            self._observer.phase = "forward"
+
+    @guarded
+    def _forward_ends(self, *_: Any) -> None:
+        if self._observer is not None and not in_backward():
+            self._observer.phase = "loss"
+
+    @guarded
+    def _step_begins(self, *_: Any) -> None:
+        observer = self._observer
+        if not self._active or observer is None:
+            return
+        observer.phase = "step"
+        observer.tally.gradients(own for own, known in owned.by_storage(self.model, None).items() if known.part == "gradients")
+        if observer.fp16 and (lost := self._gradients.look(self.model, self.step)) is not None:
+            self.found(lost)
+        if self._pace.full and self.step >= FIRST and not self._pace.look(self.step):
+            self._stop_observing()  # the step is some operators for each parameter, and always the same
+
+    @guarded
+    def _step_ends(self, *_: Any) -> None:
+        observed = self._observer is not None
+        if self._active:
+            self._stop_observing()
+        if self._step_began:
+            self._pace.over(time.monotonic() - self._step_began, observed=observed)
+        self.step += 1
+        self.forwards, self._forward_number = self._forward_number, 0
+
+    # observing
+
+    def _observe(self, inputs: list[Any]) -> None:
+        seeds = owned.by_storage(self.model, self.optimizer)
+        least = self._threshold(seeds)
+        for tensor in inputs:  # the batch lives as long as the step
+            if isinstance(tensor, torch.Tensor) and (given := owned.of(tensor, "activations", "inputs")) is not None:
+                seeds.setdefault(*given)
+        self._observer = Observer(seeds, least=least, vocab=self._vocabulary, step=self.step, on_widening=self.policy.judge)
+        if self._blocks and (self.observed < FIRST or self.recomputes):
+            name, block = self._blocks[self.observed % len(self._blocks)]
+            recomputing = self._observer.recomputing = Recomputing(name)
+            self._block_hooks = [
+                block.register_forward_pre_hook(lambda *_: recomputing.enter(in_backward())),
+                block.register_forward_hook(lambda *_: recomputing.leave(), always_call=True),
+            ]
+        self.observed += 1
+        self._active = True
+        self._observer.__enter__()  # type: ignore[no-untyped-call]  # torch ships no types here
+
+    def leave(self) -> None:
+        """No longer see operators."""
+        if self._active and self._observer is not None:
+            self._active = False
+            self._observer.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        for hook in self._block_hooks:
+            hook.remove()
+        self._block_hooks = []
+
+    @guarded
+    def _stop_observing(self) -> None:
+        observer = self._observer
+        assert observer is not None
+        self.leave()
+        if observer.failed is not None:
+            raise RuntimeError(observer.failed)
+        self.recomputes = self.recomputes or observer.recomputed
+        peaks = observer.tally.peaks()
+        for phase, (size, parts) in peaks.items():
+            if size > self.peaks.get(phase, (-1, {}))[0]:
+                self.peaks[phase] = (size, parts)
+        self.event("step", step=self.step, peaks={phase: size for phase, (size, _) in peaks.items()}, parts=max(peaks.values())[1])
+        for backend, site in observer.attention:
+            self.event("attention", step=self.step, backend=backend, where=site)
+        for finding in (*judging.kernels(observer), *judging.checkpoints(observer, self.model, self._asked)):
+            self.found(finding)
+        observer.recomputing = None  # its samples are no part of the run
+
+    def _threshold(self, seeds: dict[int, owned.Own]) -> int:
+        if self._least is None:
+            least = max(SMALLEST, int(SHARE * sum(own.bytes for own in seeds.values())))
+            if not self.step:
+                return least  # the optimizer's state is still to come
+            self._least = least
+        return self._least
+
+    # between steps
+
+    @guarded
+    def _boundary(self) -> None:
+        """Look at everything alive, where that is due."""
+        observer, self._observer = self._observer, None
+        try:
+            wanted = not self._looked or self.policy.copies == "raise" or (observer is not None and self._pace.look(self.step))
+            if not wanted:
+                return
+            began = time.monotonic()
+            seeds = owned.by_storage(self.model, self.optimizer)
+            peak = max((size for size, _ in self.peaks.values()), default=0)
+            for finding in self._boundaries.look(seeds, observer, least=self._threshold(seeds), step=self.step, peak=peak):
+                self.found(finding)
+            self._looked = True
+            self._pace.looked += time.monotonic() - began
+        finally:
+            if observer is not None:
+                observer.end()
