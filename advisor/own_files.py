@@ -119,10 +119,11 @@ def _spot(contents: Mapping[str, str], evidence: Evidence, framework: str, key: 
 def _keys(framework: str) -> Mapping[str, tuple[str, ...]]:
     """Keys of a framework's table and of those that it inherits, each with the calls in which alone it has its meaning."""
     from advisor.frameworks.table import stack
+    from advisor.knowledge import KnowledgeError
 
     try:
         tables = {table.name: table for table in stack(framework)}
-    except Exception:  # a layer's name that is no table ("script", "launch"): it has no keys
+    except KnowledgeError:  # a layer's name that is no table ("script", "launch"): it has no keys
         return {}
     found: dict[str, tuple[str, ...]] = {}
     name: str | None = framework

@@ -15,6 +15,7 @@ from advisor.frameworks.table import Entry, Table, canonical, common_harmless
 
 _NOT_A_SCRIPTS = frozenset({"launch", "accelerate"})  # their keys mean nothing among a script's own arguments
 _LAYERS = _NOT_A_SCRIPTS | {"deepspeed", "fsdp"}  # what a script runs on: their settings stand in files and calls of their own
+_AT_LEAST_ONE = frozenset({"batch.micro_batch", "batch.gradient_accumulation"})
 _NOT_LITERAL = "its value is no literal here; say what it is"
 
 
@@ -104,6 +105,8 @@ def _plain(
     except (ValueError, TypeError, OverflowError) as error:
         refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", f"{entry.field} was expected: {error}"))
         return
+    if value is SILENT and entry.field in _AT_LEAST_ONE and isinstance(key.value, int | float) and key.value < 0:
+        refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {key.value}", f"{entry.field} is at least 1, so this cannot run; it was not counted"))
     if value is not SILENT:
         _put(found, _fact(entry.field, value, key, name), key.weak or entry.weak, number, last_wins)
 

@@ -10,6 +10,7 @@ from advisor.frameworks.derive import DERIVATIONS, RANK_KEY
 from advisor.frameworks.syntax import render
 from advisor.frameworks.table import ANY, Case, Entry, Table, of_framework, stack
 from advisor.job import Job, Section
+from advisor.knowledge import KnowledgeError
 
 _FALLBACK = "hf-trainer"  # whose lines are shown where no framework is named
 _EITHER = frozenset({"accelerate"})  # the same setting stands in accelerate's file or in the DeepSpeed or FSDP config that it names: both are shown
@@ -30,7 +31,7 @@ def settings(before: Job, after: Job, framework: str | None, *, follows: Contain
     name = (of_framework(framework) or framework) if framework else _FALLBACK
     try:
         tables = stack(name)
-    except Exception:
+    except KnowledgeError:  # a framework without a table
         tables = stack(_FALLBACK)
     return lines(wanted, after, tables, follows)
 

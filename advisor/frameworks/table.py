@@ -127,6 +127,7 @@ class Table(_Strict):
     scopes: tuple[str, ...] = ()  # Python calls or commands whose arguments are this table's; the first is written
     marks: tuple[str, ...] = ()  # keys that by themselves say whose file this is
     file_marks: tuple[str, ...] = ()  # marks in files only: on command lines other programs take the key too
+    prefixes: tuple[str, ...] = ()  # groups that some of its files put their keys in: train.lora_rank
     programs: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)  # patterns of commands that start it, and what that says
     imports: tuple[str, ...] = ()
     calls: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)  # a call's mere presence says so: DPOConfig -> objective: dpo

@@ -14,6 +14,7 @@ from advisor.reading.collect import collected
 from advisor.reading.deadline import Deadline
 from advisor.reading.embedded import printed_configs
 from advisor.reading.failures import failures_of
+from advisor.reading.inherited import bases, beneath, without_given
 from advisor.reading.lines import Excerpt, excerpt
 from advisor.reading.masking import mask
 from advisor.reading.merge import GUESS, PRINTED, Ranked, merge, rank_of
@@ -80,6 +81,9 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
         else:
             _read_text(text, gathered, limit.part())
     told = tuple(failure for item in gathered.snapshots for failure in item.failures)
+    named = bases(gathered.seen_keys)
+    gathered.ranked = beneath(gathered.ranked, named)
+    gathered.not_understood = without_given(gathered.not_understood, named, (source.name for source in gathered.sources))
     failures = with_progress(ordered(list(joined(tuple(gathered.failures), told)), gathered.stamps), gathered.excerpts)
     guessed = [card for failure in failures[:1] if (card := capacity.card_of_failure(failure)) is not None]
     merged = merge([*guessed, *capacity.cards_of_devices(tuple(gathered.devices)), *gathered.ranked])

@@ -19,7 +19,8 @@ def megatron_recompute(raw: Mapping[str, Any]) -> dict[str, Any]:
     if granularity == "selective":
         modules = raw.get("recompute-modules") or "core_attn"
         return {"activations.checkpointing": "selective", "activations.selective": {"ops": names(modules)}}
-    return {"activations.checkpointing": "none"} if granularity == "none" else {}
+    off = granularity == "none" or ("recompute-granularity" in raw and raw["recompute-granularity"] is None)
+    return {"activations.checkpointing": "none"} if off else {}
 
 
 def write_megatron_recompute(_wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:

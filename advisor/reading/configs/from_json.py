@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from advisor.frameworks.key import Key
+from advisor.frameworks.key import Key, Unread
 from advisor.reading.configs.parsed import MAX_DEPTH, Parsed, RefusedError
 
 _JSON5_BYTES = 64 * 1024  # json5 reads slowly; nobody writes comments into larger configs
 _LOOSE = re.compile(r",\s*[}\]]")
-_PLACEHOLDER = re.compile(r"([:\[,]\s*)([A-Z][A-Z0-9_]+)(?=\s*[,}\]\n])")
+_PLACEHOLDER = re.compile(r"([:\[,]\s*)(?!NaN|Infinity)([A-Z]\w*)(?=\s*[,}\]\n])")
 
 
 def load(text: str) -> Any:
@@ -61,6 +61,8 @@ def parse(text: str) -> Parsed | None:
         if match:
             line += text.count("\n", position, match.start())
             position = match.start()
+        if isinstance(value, str) and value.startswith("$"):  # a template's placeholder
+            value = Unread(value)
         parsed.add(Key(path, value, line, lines[line - 1].strip()[:500] if line <= len(lines) else ""))
     return parsed
 

@@ -125,6 +125,12 @@ def _scripts(parsed: Parsed) -> None:
             parsed.programs += [(program, key.line + line, text) for program, line, text in script.programs]
 
 
+def _absolute(reference: str, path: str) -> str:
+    """``${.a}`` stands beside the key, ``${..a}`` one level above it."""
+    dots = len(reference) - len(reference.lstrip("."))
+    return ".".join([*path.split(".")[:-dots], reference.lstrip(".")]) if dots else reference
+
+
 def _interpolate(parsed: Parsed) -> None:
     """OmegaConf's ``${a.b}`` within the same text; what leads nowhere or is computed stays unread."""
     values = {key.path: key.value for key in parsed.keys}
@@ -135,7 +141,7 @@ def _interpolate(parsed: Parsed) -> None:
         for _ in range(5):
             if not isinstance(value, str) or (match := _INTERPOLATION.search(value)) is None:
                 break
-            target = values.get(match.group(1).strip())
+            target = values.get(_absolute(match.group(1).strip(), key.path))
             if target is None or isinstance(target, Unread | list | dict):
                 break
             value = target if match.group(0) == value else value.replace(match.group(0), str(target))

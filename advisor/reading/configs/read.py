@@ -12,7 +12,19 @@ from advisor.evidence import Fact
 from advisor.frameworks.decode import decode
 from advisor.frameworks.key import Key, Unread
 from advisor.frameworks.table import Table, canonical, names, of_framework, stack, table
-from advisor.reading.configs import comments, from_json, from_notebook, from_overrides, from_python, from_shell, from_toml, from_yaml, job_file, model_config
+from advisor.reading.configs import (
+    comments,
+    disagreements,
+    from_json,
+    from_notebook,
+    from_overrides,
+    from_python,
+    from_shell,
+    from_toml,
+    from_yaml,
+    job_file,
+    model_config,
+)
 from advisor.reading.configs.config_reading import ConfigReading
 from advisor.reading.configs.parsed import Parsed, RefusedError
 from advisor.reading.configs.recognise import LAYERS, recognise
@@ -121,6 +133,8 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
     tables = stack(framework or "custom")
     if framework is None and parsed.form in ("yaml", "json", "toml"):
         keys += _leaves(parsed, tables)
+    if framework is not None and (prefixes := table(framework).prefixes):
+        keys = [_unprefixed(key, prefixes, tables) for key in keys]
     if framework is not None and parsed.form not in ("yaml", "json", "toml"):
         tables = (*tables, *(t for t in stack("custom") if t not in tables))
     if framework is None and not sure and not _worth(parsed, tables):
@@ -153,7 +167,13 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
     )
     seen = tuple((f"{name}:{k.line}", k.path, str(k.value) if isinstance(k.value, Unread) else k.value) for k in keys[:_MAX_SEEN])
     kind = f"{top.title} {_KINDS[parsed.form]}" if top else _KINDS[parsed.form]
-    return ConfigReading(kind, framework, tuple(sorted(facts.values(), key=lambda f: f.field)), seen, refused)
+    return ConfigReading(kind, framework, tuple(sorted(facts.values(), key=lambda f: f.field)), seen, refused, disagreements.both_halves(keys, facts, name))
+
+
+def _unprefixed(key: Key, prefixes: tuple[str, ...], tables: tuple[Table, ...]) -> Key:
+    """A key without the group that some of the framework's files put it in: ``train.lora_rank`` is ``lora_rank``."""
+    head, dot, rest = key.path.partition(".")
+    return replace(key, path=rest) if dot and head in prefixes and not any(t.entries_for(key.path) for t in tables) else key
 
 
 _OF_OTHERS = re.compile(r"(?:^|[._])(?:eval|val|valid|validation|test|ref|reference|reward|critic|teacher|draft|tokenizer|processor|ema)\w*\.", re.IGNORECASE)

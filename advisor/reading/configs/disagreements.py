@@ -1,0 +1,26 @@
+"""Settings of one text that cannot both hold: named, so that what is counted instead is no silent choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from advisor.evidence import Conflict, Fact
+from advisor.frameworks.key import Key
+
+# Both switched on are refused by transformers (TrainingArguments.__post_init__), DeepSpeed (runtime/config.py) and Megatron (arguments.py).
+_HALVES = (("bf16", "fp16"), ("bf16.enabled", "fp16.enabled"), ("bfloat16.enabled", "fp16.enabled"))
+
+
+def both_halves(keys: Sequence[Key], facts: Mapping[str, Fact], name: str) -> tuple[Conflict, ...]:
+    """bf16 and fp16 both on, within one call or file: the one that is kept, and the other."""
+    kept = facts.get("precision.compute")
+    if kept is None:
+        return ()
+    on = {(key.scope, key.path): key for key in keys if key.value is True or str(key.value).lower() == "true"}
+    for one, other in _HALVES:
+        for (scope, path), key in on.items():
+            if path != one or (second := on.get((scope, other))) is None:
+                continue
+            loser, value = (second, "fp16") if kept.value == "bf16" else (key, "bf16")
+            return (Conflict("precision.compute", kept, Fact("precision.compute", value, "read", where=f"{name}:{loser.line}", text=loser.text)),)
+    return ()

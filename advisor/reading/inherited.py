@@ -1,0 +1,36 @@
+"""Configs that build on one another: what a file says wins over the file that it names as its base (``defaults: grpo_math_1B.yaml``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from advisor.evidence import NotUnderstood
+from advisor.reading.merge import LAYER, SCRIPT, Ranked
+
+_NAMES = frozenset({"defaults", "_base_", "base_config", "includes"})
+
+
+def bases(seen_keys: Iterable[tuple[str, str, Any]]) -> frozenset[str]:
+    """File names that configs among the texts name as what they build on."""
+    found: set[str] = set()
+    for _, key, value in seen_keys:
+        if key in _NAMES:
+            found |= {item.rsplit("/", 1)[-1] for item in (value if isinstance(value, list) else [value]) if isinstance(item, str) and "." in item}
+    return frozenset(found)
+
+
+def beneath(ranked: Sequence[Ranked], named: frozenset[str]) -> list[Ranked]:
+    """Facts of the base files under those of the files that build on them."""
+    return [replace(item, rank=LAYER) if item.rank == SCRIPT and _file(item.fact.where) in named else item for item in ranked]
+
+
+def without_given(items: Sequence[NotUnderstood], named: frozenset[str], given: Iterable[str]) -> list[NotUnderstood]:
+    """What was not understood, less the bases that are among the texts after all."""
+    there = named & {name.rsplit("/", 1)[-1] for name in given}
+    return [item for item in items if not (item.text.partition(" = ")[0] in _NAMES and any(name in item.text for name in there))]
+
+
+def _file(where: str | None) -> str:
+    return (where or "").rpartition(":")[0].rsplit("/", 1)[-1]
