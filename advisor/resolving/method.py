@@ -8,6 +8,7 @@ from advisor.resolving.draft import Draft
 
 def settle(draft: Draft) -> None:
     """``method.*``: the kind, the adapter and the base's layout."""
+    _stored_layout(draft)
     base = draft.get("method.base")
     if base in family.QUANTISED:
         draft.infer("method.kind", "lora", f"a base held in {base} cannot be trained itself, so adapters are")
@@ -28,6 +29,17 @@ def settle(draft: Draft) -> None:
         draft.table("method.rank")
         draft.default("method.rank", 128, "transformers trainer_optimizer.py: GaLore's rank", alternatives=(64, 256, 1024))
     _quantised(draft, base)
+
+
+_STORED = {"-awq-": "awq-int4", "-gptq-": "gptq-int4", "-bnb-4bit-": "nf4"}  # how those who publish quantised checkpoints name them
+
+
+def _stored_layout(draft: Draft) -> None:
+    """``method.base`` of a checkpoint whose name says that it is stored quantised: loading it asks for nothing more."""
+    name = str(draft.get("model.name") or "").rstrip("/").rpartition("/")[2].lower().replace("_", "-")
+    for mark, layout in _STORED.items():
+        if mark in f"{name}-":
+            draft.infer("method.base", layout, f"the checkpoint {draft.get('model.name')} is stored so, by its name")
 
 
 def _adapter(draft: Draft) -> None:

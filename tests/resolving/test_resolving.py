@@ -269,3 +269,21 @@ def test_the_trainers_own_modules_run_where_it_has_some(framework: str, parallel
 def test_litgpt_shards_with_several_devices_and_not_with_one() -> None:
     one, four = (run(framework={"name": "litgpt"}, hardware={"gpu": "a100-80gb", "gpus_per_node": n}) for n in (1, 4))
     assert (one.job.parallel.strategy, four.job.parallel.strategy, four.job.activations.checkpointing) == ("none", "fsdp1", "full")
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct-AWQ", "awq-int4"),
+        ("TheBloke/Llama-2-70B-GPTQ", "gptq-int4"),
+        ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "gptq-int4"),
+        ("unsloth/llama-3-8b-bnb-4bit", "nf4"),
+        ("unsloth/Llama-3.2-1B-unsloth-bnb-4bit", "nf4"),
+        ("Qwen/Qwen2.5-7B-Instruct", "none"),
+        ("acme/hawq-7b", "none"),
+    ],
+)
+def test_a_checkpoint_that_is_stored_quantised_says_so_in_its_name(name: str, base: str) -> None:
+    resolved = resolve(Job().but(model={"name": name}, method={"kind": "lora"}))
+    assert resolved.job.method.base == base
+    assert resolve(Job().but(model={"name": name}, method={"base": "none"})).job.method.base == "none"  # what is written stays
