@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any
 
 from advisor import knowledge
+from advisor.arithmetic.context import CannotEstimate
 from advisor.evidence import Fact
 from advisor.ledger import Interval, Ledger
 from advisor.run import Run
@@ -74,7 +75,11 @@ def _spread(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) 
             changed = _with(run, fact, other)
             if changed is None:
                 continue
-            for name, interval in again(changed).expected_totals().items():
+            try:
+                totals = again(changed).expected_totals()
+            except CannotEstimate:  # packed sequences, where only the samples' lengths are known
+                continue
+            for name, interval in totals.items():
                 move = interval.expected - expected[name]
                 low[name], high[name] = max(low[name], -move), max(high[name], move)
         for name in TOTALS:

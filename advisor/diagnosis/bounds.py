@@ -14,7 +14,8 @@ from advisor.units import GIB, show
 NARROW = 0.93  # of the card: beyond it the next longer batch may fail
 CONTEXT = round(0.6 * GIB)  # of one process, on top of what PyTorch reserves
 WORDS = {
-    "weights": "weights", "gradients": "gradients", "optimizer": "optimizer state", "reference": "reference model", "reward": "reward model", "critic": "critic",
+    "weights": "weights", "gradients": "gradients", "optimizer": "optimizer state", "reference": "reference model", "reward": "reward model",
+    "critic": "critic",
 }  # fmt: skip
 # what trainers print once training is over: transformers Trainer.train (train_runtime), Unsloth's notebooks, Lightning
 _FINISHED = re.compile(

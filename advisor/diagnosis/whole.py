@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.architecture.keys import ConfigError
-from advisor.diagnosis import deciding, following, question, saving
+from advisor.diagnosis import deciding, following, inconsistent, question, saving
 from advisor.diagnosis.as_it_runs import as_it_runs
 from advisor.diagnosis.outcome import outcome, relevant
 from advisor.diagnosis.phase import phase_of
 from advisor.diagnosis.remedying import with_cures
-from advisor.evidence import Evidence
+from advisor.evidence import Evidence, Fact
 from advisor.job import Job
 from advisor.report import Finding, Plan, Question, Report
 from advisor.resolving.contradictions import contradictions
@@ -69,7 +69,7 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Re
         read=tuple(f for f in run.facts.values() if f.kind in ("read", "stated")),
         conflicts=evidence.conflicts,
         not_understood=evidence.not_understood,
-        notes=(*notes, *contradictions(run), *_remainder(run, evidence)),
+        notes=(*notes, *contradictions(run), *inconsistent.notes(run, evidence), *_remainder(run, evidence)),
         follow_ups=following.follow_ups(findings, run, evidence) if verdict not in ("unreadable", "not-memory") else (),
         sources=evidence.sources,
         capacity_bytes=usable[0] if usable is not None else (failure.capacity_bytes if failure is not None else None),
@@ -100,9 +100,17 @@ def _resolved(job: Job, evidence: Evidence) -> tuple[Run, tuple[str, ...]]:
 
 
 def _with_implied(run: Run, job: Job, evidence: Evidence) -> Run:
-    """The run with a sequence length that the failed request implies, where none was read."""
-    fact = fingerprint.implied_length(run, evidence)
+    """The run with a sequence length that the failed request or the longest sample implies, where none was read."""
+    fact = fingerprint.implied_length(run, evidence) or _of_longest(run)
     return run if fact is None else resolve(job.but(batch={"seq_len": fact.value}), evidence.with_facts((fact,)))
+
+
+def _of_longest(run: Run) -> Fact | None:
+    """A batch is as long as its longest sample where nothing cuts it."""
+    spread = run.job.batch.lengths
+    if spread is None or spread.max is None or run.job.batch.seq_len is not None:
+        return None
+    return Fact("batch.seq_len", spread.max, "inferred", why="the longest sample that is told, and no cut-off was read")
 
 
 def _judgeable(run: Run) -> Run:

@@ -48,6 +48,14 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     )
 )
 _SETTING_WORDS = ("batch", "seq", "context", "source", "max", "cutoff", "block", "accum", "lora")
+# "median 310, max 3980 tokens", "lengths: p50=410 p95=2.1k max=8k": two such figures on a line that speaks of tokens or lengths
+_SPREAD = lazily(
+    r"(?<![\w-])(median|p50|p95|p99|max(?:imum)?|longest)(?:\s{0,2}(?:length|len|sample|sequence|prompt|tokens?|is|of|was|about|=|:|~)){0,3}\s{0,3}"
+    r"(\d{1,3}(?:,\d{3})+|\d{1,7}(?:\.\d{1,2})?)( ?k\b)?",
+    re.IGNORECASE,
+)
+_OF_TOKENS = lazily(r"\b(?:tokens?|lengths?|len|seq\w*)\b", re.IGNORECASE)
+_QUANTILES = {"median": "p50", "p50": "p50", "p95": "p95", "p99": "p99"}
 _DIGIT = lazily(r"\d")
 _ID = lazily(r"(?<![\w./:-])([A-Za-z0-9][\w.-]{1,60}/[A-Za-z0-9][\w.-]{1,90})(?![\w/])")
 _BARE = lazily(r"(?<![\w./-])([A-Za-z][A-Za-z]{1,20}[-_]?\d{0,3}(?:[.-][\w.]{1,20}){1,8}|gpt2(?:-\w+)?)(?![\w/])")
@@ -71,8 +79,22 @@ def _found(text: str) -> Iterator[tuple[str, object]]:
             value = int(m[1].replace(",", "")) * (1024 if m[2] else 1)
             if 1 <= value <= 1 << 24:
                 yield field, value
+    yield from _lengths(text, lowered)
     if (name := model_in(text)) is not None:
         yield "model.name", name
+
+
+def _lengths(text: str, lowered: str) -> Iterator[tuple[str, object]]:
+    if not any(word in lowered for word in ("median", "p50", "p95", "p99", "longest")) or not _OF_TOKENS.search(text):
+        return
+    found: dict[str, int] = {}
+    for m in list(_SPREAD.finditer(text))[:8]:
+        value = round(float(m[2].replace(",", "")) * (1000 if m[3] else 1))
+        if 1 <= value <= 1 << 24:
+            found.setdefault(_QUANTILES.get(m[1].lower(), "max"), value)
+    if len(found) >= 2:
+        for name, value in found.items():
+            yield f"batch.lengths.{name}", value
 
 
 def _hardware(text: str) -> Iterator[tuple[str, object]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
-from advisor.rules import growth
+from advisor.rules import growth, intervals
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import in_phase
@@ -102,6 +102,13 @@ RULE = Rule(
             when=_budget,
         ),
         Mark("batch-outlier-packed", -2.5, "packed", "packed sequences are all of the same length", when=_packed),
+        Mark(
+            "batch-outlier-due",
+            -1.5,
+            "something else is due at that step",
+            "the interval of the settings against the step that the log shows last",
+            when=lambda _, e: intervals.at(e, "eval", alone=True) or intervals.at(e, "save", alone=True),
+        ),
     ),
     remedies=("cap-longest-batch", "smaller-micro-batch", "shorter-sequence", "fused-linear-loss"),
     fires=(

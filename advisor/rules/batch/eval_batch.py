@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint
+from advisor.rules import fingerprint, intervals
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import TRAINING, in_phase
@@ -64,6 +64,20 @@ RULE = Rule(
             pattern=r"prediction_step|validation_step|eval_step",
             on="frame",
             when=lambda _, e: "" if in_phase(e, "eval") else None,
+        ),
+        Mark(
+            "eval-batch-due",
+            2.0,
+            "it is due at that step",
+            "the interval of the settings against the step that the log shows last",
+            when=lambda _, e: intervals.at(e, "eval", alone=True),
+        ),
+        Mark(
+            "eval-batch-due-among",
+            0.8,
+            "it is due at that step, and so is another",
+            "the interval of the settings against the step that the log shows last",
+            when=lambda _, e: intervals.at(e, "eval", alone=False),
         ),
     ),
     remedies=("smaller-eval-batch", "eval-on-host"),

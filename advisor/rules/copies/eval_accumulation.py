@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
-from advisor.rules import counters
+from advisor.rules import counters, intervals
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import TRAINING, in_phase
@@ -129,6 +129,20 @@ RULE = Rule(
             "transformers Trainer.evaluation_loop logs '***** Running Evaluation *****' with 'Num examples'",
             pattern=r"\*\*\*\*\* Running (Evaluation|Prediction) \*\*\*\*\*",
             when=lambda _, e: None if in_phase(e, *TRAINING, "load", "save", "resume") else "",
+        ),
+        Mark(
+            "eval-accumulation-due",
+            2.2,
+            "it is due at that step",
+            "the interval of the settings against the step that the log shows last",
+            when=lambda _, e: intervals.at(e, "eval", alone=True),
+        ),
+        Mark(
+            "eval-accumulation-due-among",
+            0.9,
+            "it is due at that step, and so is another",
+            "the interval of the settings against the step that the log shows last",
+            when=lambda _, e: intervals.at(e, "eval", alone=False),
         ),
     ),
     remedies=("eval-on-host", "smaller-eval-batch"),

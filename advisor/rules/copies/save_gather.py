@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint
+from advisor.rules import fingerprint, intervals
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import TRAINING, in_phase, sharded, weight_bytes
@@ -70,6 +70,20 @@ RULE = Rule(
             "the request is one whole weight",
             "full_tensor and GatheredParameters allocate a whole parameter each",
             when=lambda run, e: fingerprint.match(run, e, "weight", "vocabulary-weight", "expert-weight") if in_phase(e, "save") else None,
+        ),
+        Mark(
+            "save-gather-due",
+            2.5,
+            "it is due at that step",
+            "the interval of the settings against the step that the log shows last",
+            when=lambda _, e: intervals.at(e, "save", alone=True),
+        ),
+        Mark(
+            "save-gather-due-among",
+            0.8,
+            "it is due at that step, and so is another",
+            "the interval of the settings against the step that the log shows last",
+            when=lambda _, e: intervals.at(e, "save", alone=False),
         ),
     ),
     fault=_fault,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.rules import counters, growth, snapshots
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.run import Run
 from advisor.units import show
@@ -71,6 +73,21 @@ def _expandable(run: Run, _evidence: Evidence) -> str | None:
     return "expandable segments are on" if allocator.get("expandable_segments") is True else None
 
 
+_UNSUPPORTED = re.compile(  # c10 CUDAAllocatorConfig.h TORCH_WARN_ONCE; vllm device_allocator/cumem.py
+    r"expandable_segments not supported on this platform|[Ee]xpandable segments are not compatible with memory pool", re.IGNORECASE
+)
+
+
+def _without_expandable(run: Run, evidence: Evidence) -> Form | None:
+    """Expandable segments are on already, or cannot be: what is left is fewer shapes, and giving the cache back."""
+    on = (run.job.framework.allocator or {}).get("expandable_segments") is True
+    refused = any(_UNSUPPORTED.search(line.text) for line in evidence.lines)
+    if not on and not refused:
+        return None
+    why = "expandable segments are on already" if on and not refused else "expandable segments are refused here"
+    return Form(f"{RULE.title} ({why})", ("bounded-shapes", "empty-cache"))
+
+
 RULE = Rule(
     id="fragmentation",
     tier="fallback",
@@ -109,6 +126,7 @@ RULE = Rule(
         ),
         Mark("fragmentation-snapshot", 3.0, "holes in the snapshot", snapshots.SOURCE, when=lambda _, e: snapshots.holes(e)),
     ),
+    form=_without_expandable,
     remedies=("expandable-segments", "bounded-shapes", "empty-cache"),
     fires=(Example("a fifth of the card in pieces", text=oom("3.40 GiB", allocated=62.0, unallocated=14.0, free=1.0)),),
     quiet=(Example("the card is full of tensors", text=oom("512.00 MiB", allocated=76.9, unallocated=0.6)),),
