@@ -25,8 +25,8 @@ EVERYTHING = frozenset({"copies", "fallback", "shard", "batch"})
 METHOD, ANY = 3, 99  # another optimizer, a smaller rank, adapters, 4 bits; and beyond that samples that are cut
 STAGES: tuple[tuple[frozenset[str], int, int], ...] = (
     # tiers; how heavy a change may be (advisor.planner.constraints.WEIGHT); how much else may be learned (constraints.ALTERS)
-    (frozenset({"shard"}), 0, 0),
-    (frozenset({"shard", "batch"}), 0, 0),
+    (frozenset({*FREE, "shard"}), 0, 0),
+    (EVERYTHING, 0, 0),
     (EVERYTHING, 1, 0),
     (EVERYTHING, 2, 0),
     (EVERYTHING, 3, 0),
@@ -115,7 +115,7 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
 def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozenset[str], *, tightly: bool = False) -> Plan:
     best = found[0]
     chain = _until_it_fits(steps(bench, start, best, first, tightly=tightly))
-    second = next((c for c in found[1:] if c.ids != best.ids), None)
+    second = next((c for c in found[1:] if c.ids != best.ids and c.run.job != best.run.job), None)
     runner_up = steps(bench, start, second, first, tightly=tightly) if second is not None else ()
     left = show((best.capacity_bytes or 0) - best.used_bytes)
     last = max((s.tier for s in chain), key=lambda t: ORDER[t])

@@ -68,7 +68,7 @@ def step_time(run: Run) -> StepTime:
     if s is None or run.architecture is None:
         return UNKNOWN
     card, e = run.card, efficiency(run.card)
-    rate, product_share = _rate(run, job)
+    rate, product_share = _rate(run, job, e)
     known = rate is not None
     bandwidth = ((card.bandwidth_bytes if card is not None else None) or UNKNOWN_BANDWIDTH) * e.memory
     rate = rate or UNKNOWN_FLOPS
@@ -83,7 +83,7 @@ def step_time(run: Run) -> StepTime:
     dense += ops.adapters / (sixteen * e.dense * _adapter_share(run, job))
     gpu = dense + attention + memory
     host = host_time(s, job, card, e, gpu, divided)
-    busy = max(gpu, host.launching)
+    busy = max(gpu, host.launching) + shared().expert_seconds * s.expert_layers / s.pipeline
     links = exchange(s, job, card, e, busy)
     step = 0.0 if job.offload.optimizer in ("cpu", "nvme") else traffic.step / bandwidth + _decomposition(s, job, rate)
     bubble = (s.pipeline - 1) / (max(1.0, (job.parallel.microbatches or 1)) * (job.parallel.virtual_stages or 1)) if s.pipeline > 1 else 0.0
@@ -99,7 +99,7 @@ def step_time(run: Run) -> StepTime:
         compute=(dense + attention) * scale,
         memory=memory * scale + step,
         communication=links.exposed_per_pass * scale + links.exposed_per_step,
-        host=(max(0.0, host.launching - gpu) + host.per_pass) * scale + host.per_step,
+        host=(busy - gpu + host.per_pass) * scale + host.per_step,
         tokens=tokens,
         relative=not known,
         notes=notes,
@@ -120,7 +120,7 @@ def _sixteen(run: Run) -> float | None:
     return flops.get("bf16") or flops.get("fp16")
 
 
-def _rate(run: Run, job: Job) -> tuple[float | None, float]:
+def _rate(run: Run, job: Job, e: Efficiency) -> tuple[float | None, float]:
     """Stated rate of dense products in the job's compute dtype, and the share of the usual efficiency that the dtype reaches."""
     sixteen = _sixteen(run)
     compute = job.precision.compute
@@ -128,8 +128,8 @@ def _rate(run: Run, job: Job) -> tuple[float | None, float]:
     if compute in ("fp8", "mxfp8", "nvfp4"):
         eight = flops.get("fp8") or (2 * sixteen if sixteen else 2 * UNKNOWN_FLOPS)
         if compute == "nvfp4":
-            return flops.get("fp4") or FOUR_BITS * eight, 0.8
-        return eight, 0.8  # fp8 products reach less of their rate: scaling, and shapes that are too small for it
+            return flops.get("fp4") or FOUR_BITS * eight, e.narrow
+        return eight, e.narrow
     if compute == "fp32":
         return (flops.get("tf32") or flops.get("fp32") or (sixteen / 8 if sixteen else UNKNOWN_FLOPS / 8)), 0.9
     return sixteen, 1.0

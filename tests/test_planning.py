@@ -235,7 +235,9 @@ def test_layouts_keep_gpus_and_samples() -> None:
         passes = (p.microbatches or 1) if layout.pipeline > 1 else (b.gradient_accumulation or 1)
         assert layout.data * passes * (b.micro_batch or 1) == 64 * 16
     fitting_ones = [x for x in found if x.fits]
-    assert [x.seconds for x in fitting_ones] == sorted(x.seconds for x in fitting_ones)
+    assert all(a.seconds <= b.seconds * 1.03 for n, a in enumerate(fitting_ones) for b in fitting_ones[n:]), (
+        "fastest first; what takes as long by how much it cuts"
+    )
     assert layouts(run(framework={"name": "unsloth"})) == []
 
 

@@ -19,6 +19,7 @@ class Efficiency:
     dense: float
     attention: float
     attention_old: float  # FlashAttention 2, which does not use what Hopper and Blackwell added
+    narrow: float  # of the dense share, in 8 and 4 bits: scaling, and shapes that are too small for the rate
     memory: float
     launch_seconds: float
     link: float
@@ -33,7 +34,17 @@ def _table() -> dict[str, Efficiency]:
     data = knowledge.load_yaml("efficiency.yaml")
     return {
         name: Efficiency(
-            e["dense"], e["attention"], e["flash_2"], e["memory"], e["launch_us"] * 1e-6, e["link"], e["bus"], e["range"], bool(e.get("rows")), e["why"]
+            e["dense"],
+            e["attention"],
+            e["flash_2"],
+            e["narrow"],
+            e["memory"],
+            e["launch_us"] * 1e-6,
+            e["link"],
+            e["bus"],
+            e["range"],
+            bool(e.get("rows")),
+            e["why"],
         )
         for name, e in data["families"].items()
     }
@@ -49,6 +60,7 @@ class Shared:
     compiled_loss: float
     product_traffic: float
     step_seconds: float
+    expert_seconds: float
 
 
 @cache

@@ -114,12 +114,10 @@ def exchange(s: Sizes, job: Job, card: Card | None, e: Efficiency, pass_seconds:
         exposed += 2 * 2 * s.tokens * s.hidden / s.tensor / rate
         slow = slow or far
     if (p.expert or 1) > 1:
-        rate, far = _rate(card, e, p.expert or 1, per_node, s.tensor)
-        exposed += 4 * s.tokens * s.hidden * 2 * _chosen(job) / rate * s.layers / s.pipeline
+        groups = p.expert or 1
+        apart = s.tensor if (p.expert_tensor or 1) > 1 else 1  # experts that are not cut lie on the tensor ranks as well
+        rate, far = _rate(card, e, groups, per_node, apart)
+        sent = s.tokens * s.hidden * 2 * s.chosen / (s.tensor if p.sequence else 1) * (groups - 1) / groups
+        exposed += 4 * sent / rate / s.pipeline  # there and back, forward and backward
         slow = slow or far
     return Exchange(overlapping + exposed - pass_exposed, exposed, step, step_exposed, slow)
-
-
-def _chosen(job: Job) -> float:
-    config = job.model.config or {}
-    return float(config.get("num_experts_per_tok") or config.get("num_experts_per_token") or 2)

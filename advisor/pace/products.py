@@ -65,13 +65,14 @@ def span(s: Sizes, causal: bool) -> float:
 
 
 def product_bytes(s: Sizes, job: Job) -> float:
-    """Bytes that the products of a micro-batch read and write in 16 bits on one rank: ``2 (T (in + out) + in out)`` a matrix and product.
+    """Bytes that the products of a micro-batch read and write on one rank: in 16 bits ``2 (T (in + out) + in out)`` a matrix and product.
 
     A tensor group divides the input or the output of a matrix, not both.
     """
     again = recomputed(job)
     products = 2 + again.dense + (0 if job.method.kind in ADAPTERS else 1)
-    return 2 * products * (s.tokens * s.widths * (1 + 1 / s.tensor) / 2 + s.block_elements / s.tensor) / s.pipeline
+    width = 1.2 if job.precision.compute in ("fp8", "mxfp8", "nvfp4") else 2  # two operands of one byte, a result of two
+    return width * products * (s.tokens * s.widths * (1 + 1 / s.tensor) / 2 + s.block_elements / s.tensor) / s.pipeline
 
 
 def operations(s: Sizes, job: Job, causal: bool) -> Operations:

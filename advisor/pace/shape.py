@@ -26,6 +26,7 @@ class Sizes:
     expert_elements: float  # of these, in routed experts
     widths: float  # summed input and output widths of the matrices that a token passes through
     chosen: float  # experts a token, summed over layers
+    expert_layers: float
     head_elements: float
     parameters: float  # all, experts that were not chosen included
     trained: float  # parameters with a gradient
@@ -78,6 +79,7 @@ def sizes(run: Run, job: Job) -> Sizes | None:
         expert_elements=experts,
         widths=widths,
         chosen=float(sum(block.count * block.experts.chosen for block in a.blocks if block.experts)),
+        expert_layers=float(sum(block.count for block in a.blocks if block.experts)),
         head_elements=head,
         parameters=float(a.parameters),
         trained=adapters if job.method.kind in ADAPTERS else float(a.parameters) * _trained_share(job),

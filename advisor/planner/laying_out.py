@@ -41,6 +41,7 @@ def _changes(base: Candidate, layout: Layout) -> list[Change]:
         ("tensor-parallel", p.tensor or 1, layout.tensor),
         ("context-parallel", p.context or 1, layout.context),
         ("pipeline-parallel", p.pipeline or 1, layout.pipeline),
+        ("expert-parallel", p.expert or 1, layout.expert),
     ):
         if then < now or then % now:
             return []

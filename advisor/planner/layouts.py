@@ -1,4 +1,4 @@
-"""Parallel layouts for a given number of GPUs: tensor x context x pipeline x data, each re-estimated in memory and time.
+"""Parallel layouts for a given number of GPUs: tensor x context x pipeline x data, and experts over these, each re-estimated in memory and time.
 
 The GPUs and the samples of a step stay; micro-batches in flight follow. Only legal layouts are tried: heads divide over tensor ranks, tensor groups
 stay inside a node, stages have layers, data-parallel ranks divide the batch.
@@ -19,6 +19,8 @@ from advisor.techniques.conditions import MEGATRON
 LEAST_TOKENS_OF_A_RING = 4096  # a rank with fewer tokens than this waits for its ring on every link of the catalogue
 MOST_PIPELINE = 64
 MOST_CONTEXT = 64
+BUBBLE = 0.05  # of the time of a step, from which a stage is cut into pieces that take turns
+SAME = 0.03  # layouts whose times differ by less are told apart by how much they cut
 LAYOUTS = MEGATRON | {"torchtitan", "custom"}  # frameworks that have all four
 
 
@@ -30,11 +32,17 @@ class Layout:
     context: int
     pipeline: int
     data: int
+    expert: int
     checkpointing: str
     used_bytes: int
     seconds: float
     fits: bool | None
     run: Run
+
+    @property
+    def cuts(self) -> int:
+        """Into how many pieces the model and its sequences are cut: of two layouts that take as long, the one with fewer is easier to run."""
+        return self.tensor * self.context * self.pipeline
 
 
 def layouts(run: Run, *, capacity_bytes: int | None = None, most: int = 400) -> list[Layout]:
@@ -56,10 +64,17 @@ def layouts(run: Run, *, capacity_bytes: int | None = None, most: int = 400) -> 
         used = ledger.expected_totals()["device_used"].expected - ledger.outside("allocator")
         fits = None if usable is None else used <= usable
         found.append(Layout(*shape, changed.job.activations.checkpointing or "none", used, step_time(changed).expected, fits, changed))
-    return sorted(found, key=lambda x: (x.fits is False, x.seconds if x.fits is not False else x.used_bytes))
+    best = min((x.seconds for x in found if x.fits is not False), default=0.0)
+    return sorted(
+        found,
+        key=lambda x: (
+            x.fits is False,
+            *((int((x.seconds / max(best, 1e-30) - 1) / SAME), x.cuts, x.seconds) if x.fits is not False else (x.used_bytes, 0, 0.0)),
+        ),
+    )
 
 
-def _legal(run: Run) -> Iterator[tuple[tuple[int, int, int, int], Run]]:
+def _legal(run: Run) -> Iterator[tuple[tuple[int, int, int, int, int], Run]]:
     """Layouts with less recomputation and less cutting first."""
     job, architecture = run.job, run.architecture
     p, b = job.parallel, job.batch
@@ -86,13 +101,33 @@ def _legal(run: Run) -> Iterator[tuple[tuple[int, int, int, int], Run]]:
                         "strategy": strategy, "shard": data * context, "replicate": 1, "tensor": tensor, "sequence": tensor > 1, "context": context,
                         **({"context_kind": "ring"} if context > 1 else {}), "pipeline": pipeline, "microbatches": in_flight if pipeline > 1 else None,
                         "pipeline_rank": "max" if pipeline > 1 else None, "pipeline_layout": None,
-                        **({"virtual_stages": 1} if (p.virtual_stages or 1) > 1 else {}),
+                        "virtual_stages": _virtual(architecture.layers, pipeline, in_flight) if job.framework.name in MEGATRON else 1,
                     }  # fmt: skip
                     batch = {"gradient_accumulation": 1 if pipeline > 1 else in_flight}
-                    try:
-                        yield (tensor, context, pipeline, data), run.but(parallel=parallel, batch=batch, activations={"checkpointing": checkpointing})
-                    except JobError:
-                        continue
+                    for expert in _experts(run, data * context * tensor, per_node):
+                        divided = {**parallel, **({"expert": expert} if expert > 1 or (p.expert or 1) > 1 else {})}
+                        try:
+                            changed = run.but(parallel=divided, batch=batch, activations={"checkpointing": checkpointing})
+                        except JobError:
+                            continue
+                        yield (tensor, context, pipeline, data, expert), changed
+
+
+def _virtual(layers: int, pipeline: int, in_flight: int) -> int:
+    """Pieces of a stage that take turns (interleaved 1F1B): two where the bubble is worth it and the layers come out even, else one."""
+    if pipeline == 1 or (pipeline - 1) / in_flight < BUBBLE or in_flight % pipeline:
+        return 1
+    return max((v for v in (2, 4) if layers % (pipeline * v) == 0), default=1)
+
+
+def _experts(run: Run, ranks: int, per_node: int) -> list[int]:
+    """Over how many ranks experts are spread: not at all, as now, or over a node and over two."""
+    architecture = run.architecture
+    number = max((b.experts.number for b in architecture.blocks if b.experts), default=0) if architecture is not None else 0
+    if not number:
+        return [1]
+    wanted = {1, run.job.parallel.expert or 1, min(per_node, number), min(2 * per_node, number)}
+    return sorted(n for n in wanted if ranks % n == 0 and number % n == 0) or [1]
 
 
 def _powers(most: int) -> list[int]:

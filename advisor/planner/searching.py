@@ -24,6 +24,7 @@ BUDGET = 150  # estimates of one search, about 1 ms each
 ASKED = 6
 SHRUNK = 3
 GOOD_ENOUGH = 1.03  # of the time of a token: no need to look for a larger set that is faster
+FREE = frozenset({"copies", "fallback"})
 PAYS_LATER = DIVIDING | {"qlora"}  # these may pay only together with the next change
 ENOUGH_DEPTH = 3  # sets of up to three are looked at even where a smaller one fits; beyond, the first depth that fits is taken
 
@@ -53,6 +54,7 @@ def options(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: int,
 
 def _singles(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: int, altering: int, besides: Collection[str] = ()) -> list[Change]:
     found: list[Change] = []
+    like: dict[tuple[int, int], list[Candidate]] = {}
     for name, technique in all_techniques().items():
         if name in besides or technique.tier not in tiers or not technique.estimated or name in base.ids or name in TIERLESS:
             continue
@@ -61,7 +63,11 @@ def _singles(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: int
         single = bench.measure((*base.changes, (name, 1)))
         if single is None or single.altered - base.altered > altering:
             continue
-        if lowers(single, base) or name in PAYS_LATER:
+        same = like.setdefault((single.used_bytes, single.peak_bytes), [])
+        if any(other.run.job == single.run.job for other in same):
+            continue  # one switch of the trainer that two techniques come to
+        same.append(single)
+        if lowers(single, base) or name in PAYS_LATER or (technique.tier in FREE and _lowers_a_phase(single, base)):
             found.append((name, 1))
             found.extend(_stronger(bench, base, name, single))
     return found
@@ -70,6 +76,12 @@ def _singles(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: int
 def lowers(c: Candidate, base: Candidate) -> bool:
     """Whether it needs less than ``base``: tensors at the peak, or what the device shows."""
     return c.used_bytes < base.used_bytes or c.peak_bytes < base.peak_bytes or c.shown_bytes < base.shown_bytes
+
+
+def _lowers_a_phase(c: Candidate, base: Candidate) -> int:
+    """Bytes that the phase in which it saves most needs less: what costs nothing may show only once another change has moved the peak."""
+    after = c.ledger.phases()
+    return max((size - after.get(phase, size) for phase, size in base.ledger.phases().items()), default=0)
 
 
 def _stronger(bench: Bench, base: Candidate, name: str, single: Candidate) -> list[Change]:
@@ -152,7 +164,8 @@ def _gain(bench: Bench, base: Candidate, change: Change, openers: list[str]) -> 
     """Bytes that a change saves alone, or, where it does not apply alone, on top of what opens the way for it."""
     alone = bench.measure((*base.changes, change))
     if alone is not None:
-        return base.used_bytes - alone.used_bytes
+        saved = base.used_bytes - alone.used_bytes
+        return max(saved, _lowers_a_phase(alone, base)) if all_techniques()[change[0]].tier in FREE else saved
     gain = 0
     for opener in openers:
         opened, both = bench.measure((*base.changes, (opener, 1))), bench.measure((*base.changes, (opener, 1), change))

@@ -89,6 +89,8 @@ def alternatives(bench: Bench, start: Candidate, end: Candidate, *, spare: bool 
         faster = technique.tier == "spare" and tried.seconds_per_token < start.seconds_per_token and bench.fits(tried)
         if not (faster if technique.tier == "spare" else lowers(tried, start)):
             continue
+        if any(other.run is not None and other.run.job == tried.run.job for _, size, other in found if size == tried.used_bytes):
+            continue  # one switch of the trainer that two techniques come to
         rank = -1 if spare and technique.tier == "spare" else ORDER[technique.tier]
         found.append((rank, tried.used_bytes, _step(bench, (name, 1), start, tried, tightly=True)))
     return tuple(step for _, _, step in sorted(found, key=lambda x: x[:2])[:MOST_ALTERNATIVES])

@@ -117,7 +117,7 @@ def galore(run: Run) -> Run | NotApplicable:
     if _engine_steps(run):
         return NotApplicable("the step runs on the host")
     architecture = run.architecture
-    rank = 128 if architecture is None else max(1, min(1024, architecture.hidden // 4))  # the paper's rank for 1B and 7B: a quarter of the width, at most 1024
+    rank = 128 if architecture is None else max(1, min(1024, architecture.hidden // 4))  # the authors' 7B run: 1024 of 4096 (README.md)
     return run.but(method={"kind": "galore", "rank": rank}, optimizer={"name": "galore-adamw"})
 
 

@@ -69,7 +69,8 @@ def tensor_parallel(run: Run) -> Run | NotApplicable:
     taken = _from_data_ranks(run, 2)
     if isinstance(taken, str):
         return NotApplicable(taken)
-    return _divide(run, taken, 2, tensor=wanted)
+    beside = {"sequence": True} if run.job.framework.name in MEGATRON else {}  # every recipe of Megatron has it beside a tensor group
+    return _divide(run, taken, 2, tensor=wanted, **beside)
 
 
 @technique("sequence-parallel", tier="shard")
