@@ -166,6 +166,8 @@ def _derived(derive: str, raw: Mapping[str, Any], key: Key, name: str, refused: 
     raw = {k: v for k, v in raw.items() if not isinstance(v, Unread)}
     if not raw:
         return {}, None
+    if derivation.still is not None:
+        refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", derivation.still))
     try:
         return derivation.read(raw), derivation.inferred
     except (ValueError, TypeError, OverflowError) as error:

@@ -13,7 +13,7 @@ from advisor.frameworks.derive.axolotl import axolotl_kernels, write_axolotl_ker
 from advisor.frameworks.derive.derivation import AS_LOADED, RANK_KEY, Derivation
 from advisor.frameworks.derive.launching import accelerate_context, accelerate_processes, processes, world, write_accelerate_context
 from advisor.frameworks.derive.litgpt import accumulation, checkpoint_folder, litgpt_targets, write_litgpt_targets
-from advisor.frameworks.derive.loading import deepspeed_file, expandable, load_dtype, swift_dtype, write_load_dtype
+from advisor.frameworks.derive.loading import classification_head, deepspeed_file, expandable, load_dtype, swift_dtype, write_load_dtype
 from advisor.frameworks.derive.megatron import (
     megatron_offload,
     megatron_recompute,
@@ -23,7 +23,7 @@ from advisor.frameworks.derive.megatron import (
 )
 from advisor.frameworks.derive.megatron_model import megatron_checkpoint, megatron_config, megatron_sequence, write_megatron_sequence
 from advisor.frameworks.derive.megatron_stages import megatron_stages
-from advisor.frameworks.derive.nemo import nemo_parallel, write_nemo
+from advisor.frameworks.derive.nemo import nemo_base, nemo_budget, nemo_parallel, write_nemo
 from advisor.frameworks.derive.openrlhf import openrlhf_budget, openrlhf_models, write_openrlhf_budget
 from advisor.frameworks.derive.rollouts import (
     apart,
@@ -68,6 +68,12 @@ DERIVATIONS: Mapping[str, Derivation] = {
         write_nemo,
         samples=({"parallel.strategy": "megatron-distributed", "parallel.tensor": 2}, {"parallel.strategy": "fsdp2", "parallel.tensor": 4}),
     ),
+    "nemo-budget": Derivation(nemo_budget),
+    "nemo-base": Derivation(
+        nemo_base,
+        inferred="by the name of the file it builds on, which was not given",
+        still="the config builds on another file; give it too, its values are not seen here",
+    ),
     "torchtune-model": Derivation(torchtune_model, write_torchtune_model),
     "torchtune-config": Derivation(torchtune_config),
     "checkpoint-folder": Derivation(checkpoint_folder, of_paths=True),
@@ -94,6 +100,7 @@ DERIVATIONS: Mapping[str, Derivation] = {
         swift_dtype, write_load_dtype, inferred=AS_LOADED, inferred_fields=("precision.weights", "precision.compute"), samples=({"load.dtype": "bf16"},)
     ),
     "megatron-config": Derivation(megatron_config, tolerates=("hf-checkpoint", "tokenizer-model", "tensor-model-parallel-size")),
+    "classification-head": Derivation(classification_head, tolerates=("num_labels",)),
     "megatron-stages": Derivation(megatron_stages),
     "megatron-sequence": Derivation(megatron_sequence, write_megatron_sequence, samples=({"batch.seq_len": 4_096},)),
     "megatron-checkpoint": Derivation(megatron_checkpoint, of_paths=True),

@@ -25,6 +25,7 @@ class Derivation:
     write: Callable[[Mapping[str, Any], Job], dict[str, Any]] = _nothing
     inferred: str | None = None  # why the fields are inferred rather than read
     inferred_fields: tuple[str, ...] = ()  # which of them; empty: all
+    still: str | None = None  # what is not known although the keys were read: the key is listed with it
     of_paths: bool = False  # the end of a path says enough where its beginning is not known
     tolerates: tuple[str, ...] = ()  # keys that may be unknown without a word: what they would add is known otherwise
     samples: tuple[Mapping[str, Any], ...] = ()

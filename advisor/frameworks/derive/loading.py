@@ -48,3 +48,11 @@ def swift_dtype(raw: Mapping[str, Any]) -> dict[str, Any]:
 def expandable(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A framework's own switch for expandable segments."""
     return {"framework.allocator": {"expandable_segments": flag(next(iter(raw.values())))}}
+
+
+def classification_head(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """``model.classes``: the class in a script, or ms-swift's ``task_type``, says that a classifier is trained; two labels unless told."""
+    if raw.get("model_head") != "classification" and str(raw.get("task_type") or "") != "seq_cls":
+        return {}
+    labels = raw.get("num_labels")
+    return {"model.classes": count(labels) if isinstance(labels, int) or str(labels).isdigit() else 2}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.frameworks.codecs import count, flag
+from advisor.frameworks.codecs import names as names_of
 from advisor.job import Job
 
 _NEMO = {
@@ -34,7 +35,39 @@ def nemo_parallel(raw: Mapping[str, Any]) -> dict[str, Any]:
         found["activations.checkpointing"] = "full" if flag(chosen["activation_checkpointing"]) else "none"
     if flag(chosen.get("cpu_offload", False)):
         found |= {"offload.parameters": "cpu", "offload.optimizer": "cpu", "offload.gradients": "cpu"}
+    return found | (_megatron(megatron) if by_megatron else {})
+
+
+def _megatron(seen: Mapping[str, Any]) -> dict[str, Any]:
+    """What only Megatron's side has: recomputation by granularity, gradients in 16 bits unless told, states and activations on the host."""
+    found: dict[str, Any] = {}
+    if "grad_reduce_in_fp32" in seen:
+        width = "fp32" if flag(seen["grad_reduce_in_fp32"]) else "bf16"
+        found |= {"precision.gradients": width, "precision.reduce": width}
+    if flag(seen.get("activation_checkpointing", False)) and str(seen.get("recompute_granularity")) == "selective":
+        found |= {"activations.checkpointing": "selective", "activations.selective": {"ops": names_of(seen.get("recompute_modules") or ["core_attn"])}}
+    if flag(seen.get("optimizer_cpu_offload", False)):
+        found["offload.optimizer"] = "cpu"
+    if flag(seen.get("fine_grained_activation_offloading", False)):
+        found["offload.activations"] = "cpu"
     return found
+
+
+def nemo_budget(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Rows are packed, or micro batches filled, to a budget of tokens; one that is only a product of other settings is not repeated."""
+    for kind in ("sequence_packing", "dynamic_batching"):
+        on, tokens = raw.get(f"policy.{kind}.enabled"), raw.get(f"policy.{kind}.train_mb_tokens")
+        if on is not None and flag(on) and tokens is not None:
+            return {"batch.token_budget": count(tokens)}
+    return {}
+
+
+def nemo_base(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """What the name of the base file says, where the file itself was not given: ``grpo_math_1B_megatron.yaml``."""
+    text = " ".join(str(value) for value in raw.values() if value is not None).lower()
+    found: dict[str, Any] = {"parallel.strategy": "megatron-distributed"} if "megatron" in text else {}
+    objective = next((kind for kind in ("grpo", "dpo", "sft") if kind in text.rsplit("/", 1)[-1]), None)
+    return found | ({"objective": objective} if objective else {})
 
 
 def write_nemo(wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:

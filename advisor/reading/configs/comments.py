@@ -27,6 +27,7 @@ _VERSION = re.compile(
     re.IGNORECASE,
 )
 
+_ADDRESS = re.compile(r"https?://\S+")
 _SHORT = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 _PHRASES: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], dict[str, Any]]]] = (
@@ -85,6 +86,7 @@ def facts(comments: Sequence[tuple[int, str]], name: str, *, own: bool) -> dict[
 
 
 def _said(text: str, own: bool) -> Iterator[tuple[str, Any]]:
+    text = _ADDRESS.sub(" ", text)  # the anchor #L4 of a link is no card
     for pattern, fields in _PHRASES if own else ():
         if match := pattern.search(text):
             yield from fields(match).items()

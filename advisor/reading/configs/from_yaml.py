@@ -125,6 +125,12 @@ def _scripts(parsed: Parsed) -> None:
             parsed.programs += [(program, key.line + line, text) for program, line, text in script.programs]
 
 
+def _product(reference: str) -> int | None:
+    """NeMo-RL's resolver ``${mul:512, 4}``; no other is worked out."""
+    numbers = re.fullmatch(r"\s*mul:\s*(\d{1,9})\s*,\s*(\d{1,9})\s*", reference)
+    return int(numbers[1]) * int(numbers[2]) if numbers else None
+
+
 def _absolute(reference: str, path: str) -> str:
     """``${.a}`` stands beside the key, ``${..a}`` one level above it."""
     dots = len(reference) - len(reference.lstrip("."))
@@ -142,6 +148,8 @@ def _interpolate(parsed: Parsed) -> None:
             if not isinstance(value, str) or (match := _INTERPOLATION.search(value)) is None:
                 break
             target = values.get(_absolute(match.group(1).strip(), key.path))
+            if target is None:
+                target = _product(match.group(1))
             if target is None or isinstance(target, Unread | list | dict):
                 break
             value = target if match.group(0) == value else value.replace(match.group(0), str(target))
