@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from advisor.frameworks.codecs import SILENT, dtype, flag
+from advisor.frameworks.codecs import SILENT, count, dtype, flag
 from advisor.frameworks.derive.derivation import RANK_KEY
 from advisor.job import Job
 
