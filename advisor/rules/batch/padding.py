@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
@@ -15,7 +17,18 @@ def _applies(run: Run, evidence: Evidence) -> str | None:
     return "the failure is not in a training step" if in_phase(evidence, "load", "step", "save", "resume", "merge") else None
 
 
-def _mostly(run: Run, _evidence: Evidence) -> str | None:
+def _mostly(run: Run, evidence: Evidence) -> str | None:
+    """Half of the samples fill less than 40 % of what every sample is padded to."""
+    if _to_maximum(run, evidence) is None and not any(_MAXIMUM.search(line.text) for line in evidence.lines):
+        return None
+    return _far_below(run)
+
+
+def _spread(run: Run, _evidence: Evidence) -> str | None:
+    return None if (run.job.batch.micro_batch or 2) < 2 else _far_below(run)
+
+
+def _far_below(run: Run) -> str | None:
     spread, length = run.job.batch.lengths, run.job.batch.seq_len
     if spread is None or not spread.p50 or not length:
         return None
@@ -30,6 +43,9 @@ def _to_maximum(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+_MAXIMUM = re.compile(r"padding\s*=\s*['\"]max_length['\"]")
+
+
 RULE = Rule(
     id="padding",
     tier="batch",
@@ -39,7 +55,14 @@ RULE = Rule(
     applies=_applies,
     explains=("forward", "loss", "backward"),
     marks=(
-        Mark("padding-mostly", 4.0, "mostly padding", "the samples' lengths", when=_mostly),
+        Mark(
+            "padding-spread",
+            1.5,
+            "lengths far below the limit",
+            "collators pad to the longest sample of a batch, unless told to pad to the limit",
+            when=_spread,
+        ),
+        Mark("padding-mostly", 3.0, "mostly padding", "the samples' lengths", when=_mostly),
         Mark("padding-maximum", 2.0, "padded to the maximum", "transformers tokenizers: padding='max_length'; axolotl pad_to_sequence_len", when=_to_maximum),
         Mark(
             "padding-code",
@@ -54,7 +77,7 @@ RULE = Rule(
         Example(
             "short samples in long rows",
             job=job(batch="{micro_batch: 16, seq_len: 4096, packed: false, lengths: {p50: 300, max: 4000}}", activations="{checkpointing: full}"),
-            text=oom("7.00 GiB", allocated=70.0, free=7.0),
+            text="batch = tokenizer(texts, padding='max_length', max_length=4096, truncation=True)\n" + oom("7.00 GiB", allocated=70.0, free=7.0),
         ),
     ),
     quiet=(Example("packed", job=job(batch="{micro_batch: 8, seq_len: 4096, packed: true}"), text=oom("512.00 MiB", allocated=76.5)),),
