@@ -101,7 +101,9 @@ def of_model(model: Model, *, transformers: str | None = None) -> Architecture |
     if model.config is None and not model.name:
         return None
     split = transformers is not None and transformers.partition(".")[0] in ("2", "3", "4")
-    key = json.dumps([model.name if model.config is None else None, model.config, model.source, model.mlp, split], sort_keys=True, default=_jsonable)
+    key = json.dumps(
+        [model.name if model.config is None else None, model.config, model.source, model.mlp, model.classes, split], sort_keys=True, default=_jsonable
+    )
     if key in _architectures:
         _architectures.move_to_end(key)
         return _architectures[key]
@@ -120,9 +122,16 @@ def _jsonable(value: Any) -> Any:
 
 def _read_model(model: Model) -> Architecture | None:
     if model.config is not None:
-        return read(model.config, source=model.source, mlp=model.mlp)
+        return read(_with_head(model.config, model.classes), source=model.source, mlp=model.mlp)
     preset = presets.find(model.name or "")
-    return read(preset.config, name=preset.hub_id, source=model.source, mlp=model.mlp, hub=True) if preset else None
+    if preset is None:
+        return None
+    return read(_with_head(preset.config, model.classes), name=preset.hub_id, source=model.source, mlp=model.mlp, hub=True)
+
+
+def _with_head(config: Mapping[str, Any], classes: int | None) -> Mapping[str, Any]:
+    """The config as ``AutoModelForSequenceClassification`` reads it where the job says that a classifier is trained."""
+    return config if classes is None else {**config, "architectures": ["ForSequenceClassification"], "num_labels": classes}
 
 
 def _check_bounds(value: Any, depth: int, seen: list[int]) -> None:

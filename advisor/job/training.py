@@ -26,6 +26,7 @@ class Model(Section):
     config: Mapping[str, Any] | None = None
     source: Literal["huggingface", "megatron", "torchtune", "torchtitan", "litgpt", "remote-code"] | None = None
     mlp: Literal["gated", "plain"] | None = None
+    classes: Annotated[int, Field(ge=1, le=10_000_000)] | None = None  # a classification or reward head of so many outputs in place of the language head
     vision: Vision | None = None
 
 

@@ -16,7 +16,7 @@ from advisor.run import Run
 __all__ = ["fill"]
 
 # Later steps look at what earlier ones settled: the method decides the precision of adapters, the strategy who makes the compute copy.
-STEPS = (method.settle, parallel.settle, modelling.settle, objective.settle, precision.settle, optimizer.settle, batch.settle, activations.settle)
+STEPS = (method.settle, parallel.settle, objective.settle, modelling.settle, precision.settle, optimizer.settle, batch.settle, activations.settle)
 
 
 def fill(job: Job, evidence: Evidence, facts: dict[str, Fact]) -> Run:

@@ -18,6 +18,8 @@ def settle(draft: Draft) -> None:
         draft.infer("method.kind", "galore", "the optimizer projects gradients")
     draft.table("method.kind", alternatives=("full", "lora"))
     draft.assume("method.kind", "full", "neither an adapter nor a quantised base was seen", alternatives=("lora",))
+    if draft.get("method.kind") in family.ADAPTERS:
+        draft.table("method.base", alternatives=("none",))
     draft.default("method.base", "none", "every framework", "no quantisation was asked for")
     kind, base = draft.get("method.kind"), draft.get("method.base")
     if kind in family.ADAPTERS:

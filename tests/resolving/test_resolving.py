@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from advisor.arithmetic import estimate
 from advisor.evidence import Evidence, Failure
 from advisor.evidence import Fact as Read
 from advisor.frameworks.derive import AS_LOADED
@@ -287,3 +288,11 @@ def test_a_checkpoint_that_is_stored_quantised_says_so_in_its_name(name: str, ba
     resolved = resolve(Job().but(model={"name": name}, method={"kind": "lora"}))
     assert resolved.job.method.base == base
     assert resolve(Job().but(model={"name": name}, method={"base": "none"})).job.method.base == "none"  # what is written stays
+
+
+def test_a_reward_model_has_no_logits_over_the_vocabulary() -> None:
+    common: dict[str, Any] = {"method": {"kind": "lora", "rank": 8}, "batch": {"micro_batch": 1, "seq_len": 512}, "hardware": {"gpu": "a100-80gb"}}
+    reward, tuned = (run(objective=o, framework={"name": "trl"}, **common) for o in ("reward", "sft"))
+    assert reward.job.model.classes == 1
+    assert "logits" in estimate(tuned).by_part("loss.forward") and "logits" not in estimate(reward).by_part("loss.forward")
+    assert run(objective="reward", framework={"name": "llama-factory"}, **common).job.model.classes is None  # its value head stands beside the language head

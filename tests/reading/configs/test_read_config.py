@@ -350,3 +350,17 @@ def test_a_scripts_batch_size_is_not_deepspeeds() -> None:
     reading = read_config("cmd.sh", "accelerate launch train_dreambooth.py --train_batch_size=1 --gradient_accumulation_steps=4 --resolution=512\n")
     assert reading is not None
     assert {fact.field: fact.value for fact in reading.facts}["batch.micro_batch"] == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "classes"),
+    [
+        ('AutoModelForSequenceClassification.from_pretrained("google-bert/bert-base-uncased", num_labels=5)', 5),
+        ('transformers.AutoModelForSequenceClassification.from_pretrained("google-bert/bert-base-uncased")', 2),
+        ('AutoModelForSequenceClassification.from_pretrained("google-bert/bert-base-uncased", num_labels=len(labels))', 2),
+        ('AutoModelForCausalLM.from_pretrained("meta-llama/Llama-3.1-8B")', None),
+    ],
+)
+def test_the_class_of_a_model_says_which_head_it_has(script: str, classes: int | None) -> None:
+    facts = {f.field: f.value for f in read(f"model = {script}\n", "train.py").facts}
+    assert facts.get("model.classes") == classes
