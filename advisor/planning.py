@@ -15,6 +15,7 @@ from advisor.planner.layouts import Layout, layouts
 from advisor.planner.limits import Limits, limits, max_micro_batch, max_model, max_seq_len, which_cards
 from advisor.planner.measuring import Bench, Candidate
 from advisor.planner.searching import free, search, shrink
+from advisor.planner.spending import spend
 from advisor.planner.stepping import alternatives, frontier, steps
 from advisor.report import Finding, Plan, Step
 from advisor.run import Run
@@ -109,7 +110,15 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
     says = f"By the estimate it fits as it is, with {room} left."
     if failed:
         says += " It failed all the same, so something runs otherwise than was read: see what could not be told."
-    return Plan((), True, says, alternatives=others)
+        return Plan((), True, says, alternatives=others)
+    faster = spend(bench, base)
+    if faster is base:
+        return Plan((), True, says, alternatives=others)
+    less = (1 - faster.seconds_per_token / base.seconds_per_token) * 100
+    spent = steps(bench, start, faster, first)
+    named = ", then ".join(f"{step.title[0].lower()}{step.title[1:]}" for step in spent)
+    says += f" The room can buy speed: {named}. A token then takes {less:.0f} % less, and {show(capacity - faster.used_bytes)} is left."
+    return Plan((), True, says, spent, others, frontier=frontier(bench, start))
 
 
 def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozenset[str], *, tightly: bool = False) -> Plan:
@@ -138,7 +147,9 @@ def _until_it_fits(chain: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 def _nothing(bench: Bench, start: Candidate, freed: Candidate, first: frozenset[str]) -> Plan:
-    kept = [c for c in bench.measured() if all(change in c.changes for change in freed.changes) and not c.alters_learning] or [freed]
+    bought = 0 if bench.constraints.keep_hardware else 1  # a card is a change too
+    able = [c for c in bench.measured() if bench.constraints.within(len(c.changes) + bought) and not c.alters_learning]
+    kept = [c for c in able if all(change in c.changes for change in freed.changes)] or able or [freed]
     least = min(kept, key=lambda c: c.used_bytes)
     part, size = max(least.ledger.by_part().items(), key=lambda x: x[1], default=("nothing", 0))
     irreducible = f"After all of it {part} still needs {show(size)} of the {show(least.capacity_bytes or 0)} usable; all together {show(least.used_bytes)}."

@@ -165,3 +165,46 @@ def test_a_ring_hides_from_some_length_on() -> None:
     far = ring(job(parallel={"strategy": "fsdp2", "shard": 64, "context": 64, "context_kind": "ring"}, hardware={"nodes": 8}))
     assert far is not None
     assert far.hides_from > short.hides_from
+
+
+def test_a_window_as_long_as_the_sequence_changes_nothing() -> None:
+    mistral = {"name": "mistralai/Mistral-7B-v0.1"}  # a window of 4,096
+    short, long = (step_time(job(model=mistral, batch={"micro_batch": 1, "seq_len": n})) for n in (4096, 32768))
+    without = step_time(job(model={"name": "mistralai/Mistral-7B-v0.3"}, batch={"micro_batch": 1, "seq_len": 4096}))
+    assert short.compute == pytest.approx(without.compute, rel=0.02)
+    assert long.seconds_per_token < 1.1 * short.seconds_per_token
+
+
+def test_dora_costs_more_than_lora_most_where_tokens_are_few() -> None:
+    def ratio(tokens: int) -> float:
+        sides = [
+            step_time(job(method={"kind": kind, "rank": 32, "targets": "qv"}, batch={"micro_batch": 1, "seq_len": tokens})).expected
+            for kind in ("dora", "lora")
+        ]
+        return sides[0] / sides[1]
+
+    assert ratio(1024) > ratio(8192) > 1.0
+
+
+def test_what_a_fused_loss_brings_is_inferred() -> None:
+    run = job(framework={"name": "trl"}, activations={"loss": "fused-linear"})
+    assert run.facts["activations.kernels"].kind == "inferred"
+    assert set(run.job.activations.kernels or ()) == {"rmsnorm", "swiglu", "rope"}
+    assert job(framework={"name": "axolotl"}, activations={"loss": "fused-linear"}).job.activations.kernels == ()
+
+
+def test_the_step_on_the_host_is_not_cheap() -> None:
+    sharded: dict[str, Any] = {"parallel": {"strategy": "zero2", "shard": 8}, "batch": {"micro_batch": 1}}
+    assert step_time(job(**sharded, offload={"optimizer": "cpu"})).expected / step_time(job(**sharded)).expected > 1.5
+
+
+def test_a_405b_run_on_16384_cards_is_as_fast_as_the_published_one() -> None:
+    run = job(
+        model={"name": "meta-llama/Llama-3.1-405B"}, batch={"micro_batch": 1, "seq_len": 8192}, framework={"name": "megatron-lm"},
+        hardware={"gpu": "h100-80gb", "gpus_per_node": 8, "nodes": 2048},
+        parallel={"strategy": "megatron-distributed", "shard": 128, "tensor": 8, "sequence": True, "pipeline": 16, "microbatches": 16, "virtual_stages": 8},
+    )  # fmt: skip
+    time = step_time(run)
+    assert run.architecture is not None
+    utilisation = 6 * run.architecture.parameters * time.tokens / time.expected / run.world / 989.4e12
+    assert 0.36 <= utilisation <= 0.48  # 0.38 to 0.43 in The Llama 3 Herd of Models, table 4 [not read again]

@@ -31,6 +31,10 @@ class Constraints:
             return False
         return not (self.no_new_dependency and technique.id in NEEDS_LIBRARY)
 
+    def within(self, changes: int) -> bool:
+        """Whether a plan may have so many changes."""
+        return self.most_changes is None or changes <= self.most_changes
+
 
 ADAPTERS_OF_FULL = frozenset({"lora", "dora", "qlora", "galore"})
 

@@ -16,7 +16,7 @@ def on_card(run: Run, card: Card) -> Run:
 
 def smallest_that_fits(bench: Bench, least: Candidate) -> Candidate | None:
     """More of the same card where something is divided, else the smallest larger card."""
-    if bench.constraints.keep_hardware:
+    if bench.constraints.keep_hardware or not bench.constraints.within(len(least.changes) + 1):
         return None
     for times in range(1, MOST_DOUBLINGS + 1):
         more = bench.measure((*least.changes, ("more-gpus", times)))

@@ -55,5 +55,4 @@ def _changes(base: Candidate, layout: Layout) -> list[Change]:
 def _permitted(bench: Bench, changes: list[Change]) -> bool:
     from advisor.techniques import all_techniques
 
-    most = bench.constraints.most_changes
-    return all(bench.constraints.permits(all_techniques()[name]) for name, _ in changes) and (most is None or len(changes) <= most)
+    return bench.constraints.within(len(changes)) and all(bench.constraints.permits(all_techniques()[name]) for name, _ in changes)

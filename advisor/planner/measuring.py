@@ -64,6 +64,7 @@ class Bench:
     budget: int = 260  # estimates; about 1 ms each
     spent: int = 0
     _known: dict[Changes, Candidate | None] = field(default_factory=dict)
+    _made: dict[Changes, tuple[Run, bool, int] | None] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
     def may_fit(self, c: Candidate) -> bool:
@@ -101,28 +102,26 @@ class Bench:
         return self._known[key]
 
     def _new(self, key: Changes) -> Candidate | None:
-        before: Run | None = self.start
-        exact, alters = True, 0
-        if key:
-            shorter = self._known.get(key[:-1])
-            name, times = key[-1]
-            if shorter is None and key[:-1] not in self._known:
-                shorter = self.measure(key[:-1])
-            if shorter is None:
-                return None
-            before, exact, alters = shorter.run, shorter.exact, shorter.altered
-            for _ in range(times):
-                after = self.apply(name, before)
-                if after is None:
-                    return None
-                flags = all_techniques()[name].judged(before, after)
-                exact = exact and flags.exact
-                alters += altered(name, before.job.method.kind) if flags.alters_learning else 0
-                before = after
-        assert before is not None
-        if self.constraints.keep_exact and not exact:
+        applied = self._applied(key)
+        if applied is None or (self.constraints.keep_exact and not applied[1]):
             return None
-        return self._measured(key, before, exact, alters)
+        return self._measured(key, *applied)
+
+    def _applied(self, key: Changes) -> tuple[Run, bool, int] | None:
+        """The run with the changes made, whether numbers stay exact, and how much else is learned; each step of it is made once, and not measured."""
+        if not key:
+            return self.start, True, 0
+        if key not in self._made:
+            name, times = key[-1]
+            before = self._applied((*key[:-1], (name, times - 1)) if times > 1 else key[:-1])
+            after = self.apply(name, before[0]) if before is not None else None
+            if before is None or after is None:
+                self._made[key] = None
+            else:
+                flags = all_techniques()[name].judged(before[0], after)
+                alters = altered(name, before[0].job.method.kind) if flags.alters_learning else 0
+                self._made[key] = after, before[1] and flags.exact, before[2] + alters
+        return self._made[key]
 
     def of_run(self, changes: Changes, run: Run, base: Candidate) -> Candidate | None:
         """A run that was made otherwise (a layout), measured as the outcome of ``changes``; numbers stay exact where ``base``'s were."""

@@ -100,7 +100,7 @@ def _stronger(bench: Bench, base: Candidate, name: str, single: Candidate) -> li
 
 def free(bench: Bench, base: Candidate, tier: str) -> Candidate:
     """Take every change of a free tier that matters, the largest saving first, until it fits."""
-    while not bench.fits(base):
+    while not bench.fits(base) and bench.constraints.within(len(base.changes) + 1):
         best: Candidate | None = None
         for change in options(bench, base, frozenset({tier}), heavy=0, altering=0):
             tried = bench.measure((*base.changes, change))
@@ -126,7 +126,7 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
         names = frozenset(i for i, _ in wanted)
         if len(names) < len(wanted) or not compatible(names) or ordered(wanted) in seen:
             return None
-        if bench.constraints.most_changes is not None and len(wanted) > bench.constraints.most_changes:
+        if not bench.constraints.within(len(wanted)):
             return None
         tried = bench.measure(wanted)
         if tried is not None:
@@ -188,7 +188,7 @@ def _greedy(bench: Bench, base: Candidate, singles: list[Change]) -> Candidate:
     for _ in range(2):  # what another change opened, or made worth it, is tried once more
         for name, times in singles:
             names = c.ids | {name}
-            if name in c.ids or not compatible(names) or (bench.constraints.most_changes is not None and len(names) > bench.constraints.most_changes):
+            if name in c.ids or not compatible(names) or not bench.constraints.within(len(names)):
                 continue
             tried = bench.measure((*c.changes, (name, times)))
             if tried is not None and (lowers(tried, c) or (c is base and name in PAYS_LATER)):

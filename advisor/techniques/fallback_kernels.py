@@ -33,12 +33,14 @@ def restore_flash_attention(run: Run) -> Run | NotApplicable:
     """Use a fused attention kernel, which never writes the [seq_len, seq_len] scores."""
     freed = cured(run, "attention-fallback", also=lambda d: ineffective("activations.attention")(d) or extra("attention")(d))
     attention = run.job.activations.attention
-    if attention not in SCORES and freed is None:
+    capped = run.architecture is not None and bool(run.architecture.softcap_attention) and attention == "sdpa"  # SDPA has no cap: scores are written out
+    scores = attention in SCORES or capped
+    if not scores and freed is None:
         return NotApplicable(f"attention runs fused already ({attention or 'as far as can be told'})")
     kernel = _fused_kernel(run)
     if isinstance(kernel, NotApplicable):
         return kernel
-    if attention in SCORES:
+    if scores:
         return (freed or run).but(activations={"attention": "te-fused" if attention == "te-unfused" else kernel})
     if freed is not None and attention == "sdpa" and not card_lacks(run, "flash_2"):
         return freed.but(activations={"attention": "flash-2"})  # SDPA fell back because of what it was given: ask for the kernel itself, which fails loudly
