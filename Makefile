@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PORT ?= 8501
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -q -c constraints.txt
 
-.PHONY: run test check bench probe clean
+.PHONY: run test check bench zoo probe clean
 
 run: $(VENV)/base.done
 	$(BIN)/advisor ui --port $(PORT)
@@ -20,6 +20,9 @@ check: $(VENV)/dev.done
 
 bench: $(VENV)/dev.done
 	ADVISOR_FUZZ=100000 ADVISOR_SNAPSHOT_MB=500 $(BIN)/python -m pytest tests/bench -o addopts= --timeout=7200
+
+zoo: $(VENV)/dev.done
+	$(BIN)/python -m tests.simulation.zoo
 
 probe: $(VENV)/base.done
 	$(PIP) -e '.[probe]'

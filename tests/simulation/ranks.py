@@ -1,4 +1,7 @@
-"""One rank of a group that really runs on the CPU over gloo: records jobs and writes what it saw. Started by ``test_against_ranks``."""
+"""Groups of ranks that really run on the CPU over gloo: each records its jobs, the first writes what it saw. Started by ``test_against_ranks``.
+
+The libraries are loaded once; every rank is a fork of that process.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,35 @@ def rows(recorder: Any) -> list[list[Any]]:
     found = []
     for event in recorder.events:
         s = recorder.storages[event.id]
-        found.append(["death" if event.free else "birth", s.requested, s.operator, list(s.shape), s.dtype, s.phase, s.step, s.module, s.site])
+        found.append(["death" if event.free else "birth", s.requested, s.operator, list(s.shape), s.dtype, s.phase, s.module])
     return found
 
 
-def main(jobs: Path, out: Path) -> None:
-    """Record each job as the rank that the environment says."""
+def main(jobs: Path, folder: Path) -> int:
+    """``jobs``: by number of ranks, by name. What rank 0 of each group saw goes to ``folder``; the exit code is not 0 where a rank failed."""
+    import accelerate
+    import peft
     import torch
+
+    from advisor.simulation import step
+
+    del accelerate, peft, step
+    torch.set_num_threads(1)
+    failed = 0
+    for world, named in json.loads(jobs.read_text()).items():
+        children = []
+        for rank in range(int(world)):
+            child = os.fork()
+            if not child:
+                os._exit(_rank(rank, int(world), named, folder))
+            children.append(child)
+        failed += sum(os.waitpid(child, 0)[1] != 0 for child in children)
+    return int(failed > 0)
+
+
+def _rank(rank: int, world: int, jobs: dict[str, Any], folder: Path) -> int:
+    import traceback
+
     import torch.distributed as dist
 
     from advisor.job import read_job
@@ -29,17 +54,19 @@ def main(jobs: Path, out: Path) -> None:
     from advisor.simulation.step import record
 
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    rank = int(os.environ["RANK"])
-    dist.init_process_group("gloo")
-    answers = {}
-    for name, job in json.loads(jobs.read_text()).items():
-        answers[name] = rows(record(resolve(read_job(job)), device="cpu", attention="math", autocast=None))
+    try:
+        store = dist.FileStore(str(folder / f"store-{world}"), world)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+        seen = {name: rows(record(resolve(read_job(job)), device="cpu", attention="math", autocast=None)) for name, job in jobs.items()}
+        if rank == 0:
+            (folder / f"of-{world}.json").write_text(json.dumps(seen))
         dist.barrier()
-    if rank == 0:
-        out.write_text(json.dumps(answers))
-    dist.destroy_process_group()
+        dist.destroy_process_group()
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
