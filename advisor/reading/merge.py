@@ -66,11 +66,21 @@ def merge(ranked: Sequence[Ranked]) -> Merged:
         chosen[field] = winner
         if winner.fact.value != loser.fact.value and loser.rank > GUESS:
             conflicts.append(Conflict(field, winner.fact, loser.fact))
+    _drop_overruled_shard(chosen, ranked)
     kept = [chosen[field].fact for field in chosen]
     job, good, bad = build(kept)
     settled = {fact.field: fact for fact in good}
     shown = tuple(Conflict(c.field, settled[c.field], c.other) for c in conflicts if c.field in settled and settled[c.field].value != c.other.value)
     return Merged(job, tuple(good), _distinct(shown), tuple(bad))
+
+
+def _drop_overruled_shard(chosen: dict[str, Ranked], ranked: Sequence[Ranked]) -> None:
+    """``num_processes`` of accelerate's file gives GPUs and shards at once; where a command line overrules the GPUs, the shards follow it."""
+    shard, gpus = chosen.get("parallel.shard"), chosen.get("hardware.gpus_per_node")
+    if shard is None or gpus is None or shard.fact.where is None or shard.fact.where == gpus.fact.where:
+        return
+    if any(i.fact.field == gpus.fact.field and i.fact.where == shard.fact.where and i.fact.value != gpus.fact.value for i in ranked):
+        del chosen["parallel.shard"]
 
 
 def _distinct(conflicts: Iterable[Conflict]) -> tuple[Conflict, ...]:

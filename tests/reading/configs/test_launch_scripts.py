@@ -8,6 +8,7 @@ import pytest
 
 from advisor.reading import read
 from advisor.reading.configs import ConfigReading, read_config
+from advisor.run import resolve
 
 
 def reading(text: str, name: str = "run.sh") -> ConfigReading:
@@ -138,3 +139,17 @@ def test_an_interpolation_beside_the_key() -> None:
         "policy:\n  model_name: a/b-7B\n  max_total_sequence_length: 2048\n  generation:\n    vllm_cfg:\n      max_model_len: ${...max_total_sequence_length}\n"
     )
     assert facts(text, "c.yaml")["rollout.max_length"] == 2048
+
+
+def test_a_command_line_overrules_the_number_of_processes_and_what_follows_from_it() -> None:
+    config = "distributed_type: FSDP\nnum_processes: 2\nnum_machines: 1\nfsdp_config:\n  fsdp_version: 2\n"
+    command = "accelerate launch --config_file fsdp.yaml --num_processes 8 train.py --per_device_train_batch_size 2 --num_train_epochs 1"
+    job = read([("fsdp.yaml", config), ("run.sh", command)]).job
+    assert (job.hardware.gpus_per_node, job.parallel.shard) == (8, None)
+    assert read([("fsdp.yaml", config)]).job.parallel.shard == 2
+
+
+def test_unsloth_loads_in_four_bit_unless_told() -> None:
+    text = 'from unsloth import FastLanguageModel\nm, t = FastLanguageModel.from_pretrained("a/b-7B"{})\nm = FastLanguageModel.get_peft_model(m, r=16)\n'
+    assert resolve(read([("t.py", text.format(""))]).job).job.method.base == "nf4"
+    assert resolve(read([("t.py", text.format(", load_in_16bit=True"))]).job).job.method.base == "none"
