@@ -20,11 +20,8 @@ def notes(run: Run, evidence: Evidence) -> Iterator[str]:
     if name and run.architecture is None:
         yield f"The model {name} is not known here: its config.json (or its number of parameters) makes an estimate possible."
     gpu = run.job.hardware.gpu
-    if gpu is not None and not isinstance(gpu, str):
-        if gpu.memory_gib is None:
-            yield f"The card {gpu.name} is not known here: its memory (hardware.gpu: {{name, memory_gib}}) makes a verdict possible."
-    elif gpu is not None and cards.catalogue().get(gpu) is None and cards.find(gpu) is None:
-        yield f"The card {gpu} is not known here."
+    if isinstance(gpu, str) and cards.catalogue().get(gpu) is None and cards.find(gpu) is None:
+        yield f"The card {gpu} is not known here: give its memory (hardware.gpu: {{name, memory_gib}})."
 
 
 _SAYS = "transformers TrainingArguments refuses it: at most one of them can be True"

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from advisor.evidence import Conflict, Device, Evidence, Failure, Line, NotUnderstood, Sample, Source
 from advisor.job import Job
-from advisor.reading import binary, capacity, deadline, frame_facts, handoff, memory_stats, memory_summary, printed, prose, sources
+from advisor.reading import binary, capacity, code_facts, deadline, frame_facts, handoff, memory_stats, memory_summary, printed, prose, sources
 from advisor.reading.collect import collected
 from advisor.reading.deadline import Deadline
 from advisor.reading.embedded import printed_configs
@@ -121,6 +121,8 @@ def _read_text(text: sources.Text, gathered: _Gathered, limit: Deadline) -> None
     kinds: list[str] = []
     content = mask(raw) if raw is not None else None
     problem = None if limit.passed() else _config(text.name, content, gathered, kinds)
+    if content is not None and not limit.passed():
+        _code(text.name, content, gathered)
     if problem is None:
         _log(found, gathered, kinds, content if not limit.passed() else None)
     else:
@@ -198,6 +200,13 @@ def _config(name: str, text: str | None, gathered: _Gathered, kinds: list[str]) 
     gathered.not_understood.extend(found.not_understood)
     gathered.conflicts.extend(found.conflicts)
     return None
+
+
+def _code(name: str, content: str, gathered: _Gathered) -> None:
+    """What pasted Python does with tensors; of a text of another kind, nothing."""
+    if not code_facts.looks_like_code(content):
+        return
+    gathered.seen_keys.extend((f"{name}:{item.line}", f"code.{item.what}", item.code) for item in code_facts.code_facts(content))
 
 
 def _log(found: Excerpt, gathered: _Gathered, kinds: list[str], text: str | None) -> None:

@@ -79,6 +79,15 @@ RULE = Rule(
             "the interval of the settings against the step that the log shows last",
             when=lambda _, e: intervals.at(e, "eval", alone=False),
         ),
+        Mark(
+            "eval-batch-with-graph",
+            1.2,
+            "the evaluation loop keeps what a backward pass would need",
+            "torch.no_grad",
+            pattern=r"^code\.(evaluates-with-graph)=",
+            on="key",
+            when=lambda _, e: "" if in_phase(e, "eval", None) else None,
+        ),
     ),
     remedies=("smaller-eval-batch", "eval-on-host"),
     fires=(

@@ -122,6 +122,15 @@ RULE = Rule(
                 "mixed precision keeps fp32 weights and a 16-bit copy" if snapshots.duplicates(e) and run.job.precision.master == "fp32" else None
             ),
         ),
+        Mark(
+            "duplicate-layout-loads-twice",
+            1.5,
+            "the same model is loaded twice",
+            "two modules with the same weights",
+            pattern=r"^code\.(loads-twice)=",
+            on="key",
+            when=lambda run, _: "" if run.job.objective not in ("dpo", "kto", "grpo", "ppo", "rloo") else None,
+        ),
     ),
     fault=_fault,
     remedies=("drop-duplicate-layout", "shorter-sequence", "share-rollout-weights", "upgrade"),

@@ -144,6 +144,15 @@ RULE = Rule(
             "the interval of the settings against the step that the log shows last",
             when=lambda _, e: intervals.at(e, "eval", alone=False),
         ),
+        Mark(
+            "eval-accumulation-code",
+            2.0,
+            "the script keeps every evaluation batch on the card",
+            "a tensor in a list stays where it was made",
+            pattern=r"^code\.(keeps-on-card)=",
+            on="key",
+            when=lambda _, e: None if in_phase(e, *TRAINING, "load", "save", "resume") else "",
+        ),
     ),
     remedies=("eval-on-host", "smaller-eval-batch"),
     fires=(

@@ -63,6 +63,15 @@ RULE = Rule(
                 r"init_from\s*=\s*['\"]resume"
             ),
         ),
+        Mark(
+            "resume-on-device-code",
+            1.8,
+            "a checkpoint is read to where it was saved from",
+            "torch/serialization.py: without map_location each storage goes to its saved location",
+            pattern=r"^code\.(loads-where-saved)=",
+            on="key",
+            when=lambda _, e: "" if in_phase(e, "resume", "load", None) else None,
+        ),
     ),
     fault=_fault,
     remedies=("resume-on-host", "detach-retained"),

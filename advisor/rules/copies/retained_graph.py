@@ -8,6 +8,7 @@ from advisor.rules import growth, snapshots
 from advisor.rules.growth import growing, growing_card
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
+from advisor.rules.situation import in_phase
 from advisor.run import Run
 
 ACCUMULATED = r"\b\w*loss\w*\s*(\+=|=\s*\w*loss\w*\s*\+)\s*(?!.*\b(item|detach|cpu|numpy|float)\b)[\w.]+"
@@ -65,9 +66,35 @@ RULE = Rule(
             "outputs are collected with their graphs",
             "a tensor in a list keeps its grad_fn and everything saved for it",
             pattern=r"\b(losses|outputs|logits|preds|predictions)\.append\(\s*(?!.*\b(item|detach|cpu|numpy)\b)\w+\s*\)",
+            when=lambda _, e: None if any(key in ("code.keeps-graph", "code.keeps-on-card") for _, key, _ in e.seen_keys) else "",
         ),
         Mark("retained-graph-snapshot", 4.0, "what grew is what a graph keeps", snapshots.SOURCE, when=lambda _, e: snapshots.grown(e, by_graph=True)),
         Mark("retained-graph-snapshot-more", 1.0, "more is held later", snapshots.SOURCE, when=lambda _, e: snapshots.grown_at_all(e)),
+        Mark(
+            "retained-graph-code",
+            2.5,
+            "the script keeps a tensor with its graph over the loop",
+            "PyTorch FAQ: a differentiable tensor that outlives its step keeps the step's graph",
+            pattern=r"^code\.(keeps-graph|hook-keeps-graph)=",
+            on="key",
+        ),
+        Mark(
+            "retained-graph-carried",
+            3.0,
+            "what the model returns goes into its next step with its graph",
+            "PyTorch FAQ: hidden states are to be detached between steps (truncated backpropagation)",
+            pattern=r"^code\.(carries-graph)=",
+            on="key",
+        ),
+        Mark(
+            "retained-graph-evaluates",
+            1.2,
+            "the evaluation loop runs the model with its graph",
+            "torch.no_grad: without it each forward pass keeps what a backward pass would need",
+            pattern=r"^code\.(evaluates-with-graph)=",
+            on="key",
+            when=lambda _, e: "" if in_phase(e, "eval", None) else None,
+        ),
     ),
     fault=_fault,
     remedies=("detach-retained",),

@@ -51,6 +51,23 @@ RULE = Rule(
             when=lambda _, e: processes.same_gpu_in_errors(e),
         ),
         Mark("ranks-on-one-gpu-alike", 4.0, "processes alike", "the process lines of the error (c10 CUDACachingAllocator, NVML)", when=_foreign_like_own),
+        Mark(
+            "ranks-on-one-gpu-code",
+            2.5,
+            "the processes never choose a device: all use the first",
+            "torch.cuda: the current device is 0 until set_device",
+            pattern=r"^code\.(never-chooses-device)=",
+            on="key",
+        ),
+        Mark(
+            "ranks-on-one-gpu-load",
+            0.8,
+            "each rank reads a checkpoint to the card that saved it",
+            "torch/serialization.py default_restore_location",
+            pattern=r"^code\.(loads-where-saved)=",
+            on="key",
+            when=lambda run, _: "" if run.world > 1 else None,
+        ),
     ),
     remedies=("map-each-rank", "correct-launch"),
     fires=(

@@ -1,0 +1,203 @@
+"""What pasted Python does with tensors, from its syntax tree: kept over a loop, carried from step to step, evaluated with a graph, moved too early.
+
+The code is parsed, never run. A snippet that does not parse as a whole is parsed block by block. Each finding is a key ``code.<what>`` of the
+evidence with the line it stands in: rules say what it means, this says only what is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
+
+MOST = 400_000  # characters of one text that are parsed
+DEPTH = 90  # levels of indentation or brackets: deeper code is no one's training script
+_PYTHON = re.compile(r"^\s*(?:import |from \w[\w.]* import |def \w+\(|class \w+|for \w.* in .*:|with .*:|@\w|\w[\w.]* ?(?:\+=|=) ?\w)", re.MULTILINE)
+_TELLING = re.compile(
+    r"\.append\(|\+=|\.backward\(|\.eval\(\)|torch\.load\(|FSDP\(|fully_shard\(|\.initialize\(|\.prepare\(|from_pretrained\(|init_process_group|hook\("
+)
+_GRAPHLESS = re.compile(r"\.(?:detach|item|cpu|numpy|tolist|data|argmax|argsort|size|shape|dim)\b|\b(?:float|int|len|str|accuracy_score|argmax)\(")
+_OFF_CARD = re.compile(r"\.(?:item|cpu|numpy|tolist|size|shape)\b|\b(?:float|int|len|str)\(|device=['\"]cpu")
+_TENSOR = re.compile(
+    r"(?:^|_|\b)(?:loss|losses|logits?|outputs?|out|preds?|predictions?|feat\w*|hidden\w*|embed\w*|emb|scores?|probs?|z|y_hat|recon\w*|latents?|h)(?:_|\b|$)"
+)
+_MODEL = re.compile(
+    r"^(?:self\.)?(?:model|net|network|module|generator|discriminator|encoder|decoder|backbone|policy|actor|critic|unet|\w*_model|\w*_net|netG|netD)$"
+)
+_EVAL = re.compile(r"^_?(?:do_|run_)?(?:test|valid\w*|eval\w*|val|infer\w*|predict\w*)(?:_|$)")
+_WRAPS = frozenset({"FSDP", "FullyShardedDataParallel", "fully_shard", "initialize", "prepare"})
+_NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False")
+
+
+class Found(NamedTuple):
+    """What is written: ``what`` names the pattern, ``code`` the expression, ``line`` counts from 1."""
+
+    what: str
+    code: str
+    line: int
+
+
+def looks_like_code(text: str) -> bool:
+    """Whether a text is worth parsing: not too large, with code that tells, and no traceback or log in it."""
+    return len(text) <= MOST and _TELLING.search(text) is not None and _PYTHON.search(text) is not None and "Traceback (most" not in text
+
+
+def code_facts(text: str) -> list[Found]:
+    """The findings of a text, in order of lines; none where it is no Python."""
+    out: list[Found] = []
+    for tree, offset in _trees(text):
+        out.extend(Found(what, code[:160], line + offset) for what, code, line in _of_tree(tree))
+    return sorted(set(out), key=lambda f: f.line)
+
+
+def _trees(text: str) -> Iterator[tuple[ast.Module, int]]:
+    whole = _parsed(text)
+    if whole is not None:
+        yield whole, 0
+        return
+    lines = text.split("\n")
+    start = 0
+    for number in range(1, len(lines) + 1):
+        # a block ends where a line at the left margin follows
+        if number == len(lines) or (lines[number].strip() and not lines[number][0].isspace() and not lines[number].startswith((")", "]", "}", "else", "elif"))):
+            block = _parsed("\n".join(lines[start:number]))
+            if block is not None:
+                yield block, start
+            start = number
+
+
+def _parsed(text: str) -> ast.Module | None:
+    for candidate in (text, textwrap.dedent(text)):
+        if max((len(line) - len(line.lstrip()) for line in candidate.split("\n")), default=0) > 4 * DEPTH:
+            return None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return ast.parse(candidate)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+    return None
+
+
+def _of_tree(tree: ast.Module) -> Iterator[Found]:
+    scopes: list[tuple[ast.AST, str, bool]] = [(tree, "", False)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            scopes.append((node, node.name, any(_NO_GRAPH.search(ast.unparse(d)) for d in node.decorator_list)))
+    for scope, name, graphless in scopes:
+        yield from _of_scope(scope, name, graphless)
+    yield from _hooks(tree)
+    yield from _loads(tree)
+
+
+def _own(scope: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a scope without those of functions and classes inside it."""
+    todo = list(ast.iter_child_nodes(scope))
+    while todo:
+        node = todo.pop(0)
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            todo[:0] = list(ast.iter_child_nodes(node))
+
+
+def _of_scope(scope: ast.AST, name: str, graphless: bool) -> Iterator[Found]:
+    nodes = list(_own(scope))
+    calls = [n for n in nodes if isinstance(n, ast.Call)]
+    trains = any(_called(c) in ("backward", "manual_backward") for c in calls) or name == "training_step"
+    evaluates = not trains and (bool(_EVAL.match(name)) or any(_called(c) == "eval" and not c.args for c in calls))
+    quiet = graphless or any(isinstance(n, ast.With) and any(_NO_GRAPH.search(ast.unparse(i.context_expr)) for i in n.items) for n in nodes)
+    forward = next((c for c in calls if _MODEL.match(ast.unparse(c.func))), None)
+    if evaluates and not quiet and forward is not None:
+        yield Found("evaluates-with-graph", ast.unparse(forward), forward.lineno)
+    for loop in (n for n in nodes if isinstance(n, ast.For | ast.While)):
+        yield from _of_loop(loop, trains=trains, quiet=quiet, evaluates=evaluates)
+    yield from _moved_first(nodes)
+
+
+def _of_loop(loop: ast.For | ast.While, *, trains: bool, quiet: bool, evaluates: bool) -> Iterator[Found]:
+    inner = [n for child in loop.body for n in (child, *_own(child))]
+    made = {t.id for n in inner if isinstance(n, ast.Assign) for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name)}
+    fresh = {t.id for n in inner if isinstance(n, ast.Assign) and isinstance(n.value, ast.List) for t in n.targets if isinstance(t, ast.Name)}
+    steps = any(isinstance(n, ast.Call) and _called(n) in ("backward", "manual_backward") for n in inner)  # else the list is what a backward pass below is for
+    for node in inner:
+        if isinstance(node, ast.Call) and _called(node) == "append" and len(node.args) == 1 and isinstance(node.func, ast.Attribute):
+            kept, value = ast.unparse(node.func.value), ast.unparse(node.args[0])
+            if kept in fresh or not _TENSOR.search(value) or not {n.id for n in ast.walk(node.args[0]) if isinstance(n, ast.Name)} & made:
+                continue
+            if not _GRAPHLESS.search(value) and not quiet and (steps or not (trains or evaluates)):
+                yield Found("keeps-graph", ast.unparse(node), node.lineno)
+            elif not _OFF_CARD.search(value) and (quiet or evaluates):
+                yield Found("keeps-on-card", ast.unparse(node), node.lineno)
+        elif isinstance(node, ast.Assign) and trains and isinstance(node.value, ast.Call) and _MODEL.match(ast.unparse(node.value.func)):
+            given = {n.id for a in (*node.value.args, *(k.value for k in node.value.keywords)) for n in ast.walk(a) if isinstance(n, ast.Name)}
+            carried = {t.id for target in node.targets for t in ast.walk(target) if isinstance(t, ast.Name)} & given
+            shown = "\n".join(ast.unparse(n) for n in loop.body)
+            carried = {c for c in carried if not re.search(rf"\b{c}\b[^\n]*\.(?:detach|data)\b|(?:detach|repackage)\w*\([^\n]*\b{c}\b", shown)}
+            if carried:
+                yield Found("carries-graph", ast.unparse(node), node.lineno)
+
+
+def _moved_first(nodes: list[ast.AST]) -> Iterator[Found]:
+    """A model's ``.cuda()`` or ``.to(device)`` above the call that divides it."""
+    moves: dict[str, ast.Call] = {}
+    for call in sorted((n for n in nodes if isinstance(n, ast.Call)), key=lambda c: (c.lineno, c.col_offset)):
+        called = _called(call)
+        if called in ("cuda", "to") and isinstance(call.func, ast.Attribute) and (called == "cuda" or re.search(r"cuda|device|rank", _arguments(call))):
+            whole = ast.unparse(call.func.value)
+            owner = whole if re.fullmatch(r"[\w.]+", whole) else "model" if "from_pretrained" in whole else ""
+            if _MODEL.match(owner):
+                moves.setdefault(owner, call)
+        elif called in _WRAPS:
+            divided = next((m for name, m in moves.items() if re.search(rf"\b{re.escape(name)}\b", _arguments(call))), None)
+            if divided is not None and divided.lineno < call.lineno:
+                yield Found("moves-before-sharding", f"{ast.unparse(divided)} above {ast.unparse(call.func)}(...)", divided.lineno)
+
+
+def _hooks(tree: ast.Module) -> Iterator[Found]:
+    """Forward hooks that store what they are given."""
+    hooked = {ast.unparse(a) for n in ast.walk(tree) if isinstance(n, ast.Call) and _called(n) == "register_forward_hook" for a in n.args}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef) or len(node.args.args) < 3:
+            continue
+        if not any(re.search(rf"\b{re.escape(node.name)}\b", h) for h in hooked) and not (hooked and node.name in ("hook", "fn", "hook_fn")):
+            continue
+        given = {a.arg for a in node.args.args[-2:]}
+        for inner in ast.walk(node):
+            value = inner.value if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Subscript | ast.Attribute) else None
+            if isinstance(inner, ast.Call) and _called(inner) == "append" and inner.args:
+                value = inner.args[0]
+            if value is not None and {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} & given and not _GRAPHLESS.search(ast.unparse(value)):
+                yield Found("hook-keeps-graph", ast.unparse(inner), getattr(inner, "lineno", node.lineno))
+
+
+def _loads(tree: ast.Module) -> Iterator[Found]:
+    """Checkpoints without a place to go, the same model loaded twice, processes that never choose a device."""
+    loaded: dict[str, ast.Call] = {}
+    text = ast.unparse(tree)
+    for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
+        if ast.unparse(call.func) == "torch.load" and not any(k.arg == "map_location" for k in call.keywords) and len(call.args) < 2:
+            yield Found("loads-where-saved", ast.unparse(call), call.lineno)
+        named = ast.unparse(call.func)
+        if named.endswith("Model.from_pretrained") or re.search(r"(?:ForCausalLM|ForConditionalGeneration|ForSequenceClassification)\.from_pretrained$", named):
+            key = ast.unparse(call.args[0]) if call.args else ""
+            if key and key in loaded and f"del {key}" not in text:
+                yield Found("loads-twice", ast.unparse(call), call.lineno)
+            loaded.setdefault(key, call)
+    if (
+        "init_process_group" in text
+        and re.search(r"\.cuda\(\)|['\"]cuda(?::0)?['\"]", text)
+        and not re.search(r"set_device|local_rank|LOCAL_RANK|device_ids", text)
+    ):
+        line = next((n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and _called(n) == "init_process_group"), 1)
+        yield Found("never-chooses-device", "init_process_group without torch.cuda.set_device", line)
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+def _arguments(call: ast.Call) -> str:
+    return ", ".join([*(ast.unparse(a) for a in call.args), *(ast.unparse(k.value) for k in call.keywords)])
