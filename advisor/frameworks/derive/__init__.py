@@ -13,7 +13,16 @@ from advisor.frameworks.derive.axolotl import axolotl_kernels, write_axolotl_ker
 from advisor.frameworks.derive.derivation import AS_LOADED, RANK_KEY, Derivation
 from advisor.frameworks.derive.launching import accelerate_context, accelerate_processes, processes, world, write_accelerate_context
 from advisor.frameworks.derive.litgpt import accumulation, checkpoint_folder, litgpt_targets, write_litgpt_targets
-from advisor.frameworks.derive.loading import classification_head, deepspeed_file, expandable, load_dtype, swift_dtype, write_load_dtype
+from advisor.frameworks.derive.loading import (
+    bitsandbytes,
+    classification_head,
+    deepspeed_file,
+    expandable,
+    load_dtype,
+    swift_dtype,
+    write_bitsandbytes,
+    write_load_dtype,
+)
 from advisor.frameworks.derive.megatron import (
     megatron_offload,
     megatron_recompute,
@@ -49,6 +58,7 @@ __all__ = ["AS_LOADED", "DERIVATIONS", "RANK_KEY", "Derivation"]
 
 DERIVATIONS: Mapping[str, Derivation] = {
     "deepspeed-file": Derivation(deepspeed_file, inferred="by the name of the DeepSpeed config, which was not given"),
+    "bitsandbytes": Derivation(bitsandbytes, write_bitsandbytes, samples=({"method.base": "nf4"}, {"method.base": "fp4"}, {"method.base": "int8"})),
     "load-dtype": Derivation(
         load_dtype, write_load_dtype, inferred=AS_LOADED, inferred_fields=("precision.weights",), samples=({"load.dtype": "bf16"}, {"load.dtype": "fp32"})
     ),

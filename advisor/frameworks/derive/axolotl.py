@@ -8,6 +8,7 @@ from typing import Any
 from advisor.frameworks.codecs import flag
 from advisor.job import Job
 
+LIGER_PLUGIN = "axolotl.integrations.liger.LigerPlugin"
 _KERNELS = {
     "liger_rms_norm": "rmsnorm", "liger_glu_activation": "swiglu", "liger_rope": "rope", "liger_layer_norm": "layernorm",
     "lora_mlp_kernel": "lora", "lora_qkv_kernel": "lora", "lora_o_kernel": "lora",
@@ -21,6 +22,7 @@ def axolotl_kernels(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_axolotl_kernels(wanted: Mapping[str, Any], _after: Job) -> dict[str, Any]:
-    """The switches of the wanted kernels."""
+    """The switches of the wanted kernels, and the plugin without which Liger's are not known."""
     kernels = wanted["activations.kernels"]
-    return {key: True for key, name in _KERNELS.items() if name in kernels}
+    on: dict[str, Any] = {key: True for key, name in _KERNELS.items() if name in kernels}
+    return {**on, **({"plugins": [LIGER_PLUGIN]} if any(key.startswith("liger_") for key in on) else {})}

@@ -56,3 +56,22 @@ def classification_head(raw: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     labels = raw.get("num_labels")
     return {"model.classes": count(labels) if isinstance(labels, int) or str(labels).isdigit() else 2}
+
+
+def bitsandbytes(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """``BitsAndBytesConfig``: 4-bit is fp4 unless the type says nf4; both switches off say that nothing is quantised here."""
+    four, eight = (raw.get(key) is not None and flag(raw[key]) for key in ("load_in_4bit", "load_in_8bit"))
+    if four:
+        return {"method.base": "nf4" if str(raw.get("bnb_4bit_quant_type") or "fp4").lower() == "nf4" else "fp4"}
+    return {"method.base": "int8"} if eight else {}
+
+
+def write_bitsandbytes(wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:
+    """The switch, the type, and the dtype of the products, which would be fp32 and slow."""
+    base = wanted.get("method.base")
+    if base == "int8":
+        return {"load_in_8bit": True}
+    if base not in ("nf4", "fp4"):
+        return {}
+    compute = {"bf16": "bfloat16", "fp16": "float16"}.get(after.precision.compute or "bf16")
+    return {"load_in_4bit": True, "bnb_4bit_quant_type": base, **({"bnb_4bit_compute_dtype": compute} if compute else {})}
