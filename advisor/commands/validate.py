@@ -1,4 +1,4 @@
-"""``advisor validate JOB``: the job's real steps on this device, measured, beside the estimate. The measuring runs in a process of its own."""
+"""``advisor validate JOB``: the job's real steps on this device, measured, beside the estimate. The measuring runs in processes of its own."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ import json as plain_json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from advisor.cli import UserError
 from advisor.commands import jobfile, options, output
 
+if TYPE_CHECKING:
+    from advisor.run import Run
+
 TIMEOUT_SECONDS = 1800
+MOST_MICRO_BATCH = 4096
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,30 +27,49 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_json(parser)
     parser.add_argument("--nproc", type=int, default=1, metavar="N", help="run N processes under torchrun (ddp and fsdp2)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU where there is one, else the CPU as a small stand-in")
-    parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, metavar="SECONDS")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, metavar="SECONDS", help=f"for each measurement (default {TIMEOUT_SECONDS})")
     parser.add_argument("--save", type=Path, metavar="FILE", help="append the result to a file of measurements, in the contract's form")
+    parser.add_argument("--largest", action="store_true", help="find the largest micro batch that fits, by running")
+    parser.add_argument("--cap", metavar="SIZE", help="as if the device had no more memory, e.g. 24GiB")
+    parser.add_argument("--probe", action="store_true", help="lay the probe beside it too")
     options.add_overrides(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; exit code 1 where it ran out, 2 where it can not be measured here."""
-    from advisor.compare import compare, markdown, of_job, of_json
-    from advisor.units import show
-
     if args.nproc < 1 or args.timeout <= 0:
         raise UserError("--nproc and --timeout take numbers above 0")
+    cap = _size(args.cap)
     resolved = jobfile.resolved_job(args)
     if resolved.missing:
         raise UserError(f"the job leaves open what decides: {', '.join(resolved.missing)}; state it in the job file or with --set FIELD=VALUE")
-    found = _measured(resolved.job.to_dict(), args)
-    if args.save is not None and found["outcome"] in ("fits", "ooms"):
-        _save(args.save, resolved.stated.to_dict(), found)
+    if args.largest:
+        return _largest(resolved, args, cap)
+    found = _measured(resolved.job.to_dict(), args, cap)
+    _keep(args.save, resolved.stated.to_dict(), found)
     if found["outcome"] != "fits":
         print(f"advisor: {'it ran out of memory here' if found['outcome'] == 'ooms' else 'not measured'}: {found['error']}", file=sys.stderr)
         return 1 if found["outcome"] == "ooms" else 2
     if args.json:
         output.write(plain_json.dumps(found, indent=2, ensure_ascii=False) + "\n")
-        return 0
+    else:
+        _say(resolved, found, args.probe)
+    return 0
+
+
+def _size(text: str | None) -> int | None:
+    from advisor.units import read_size
+
+    size = None if text is None else read_size(text)
+    if text is not None and (size is None or not size.bytes):
+        raise UserError(f"--cap {text!r} is no size; write it like 24GiB")
+    return None if size is None else size.bytes
+
+
+def _say(resolved: Run, found: dict[str, Any], probe: bool) -> None:
+    from advisor.compare import compare, markdown, of_job, of_json
+    from advisor.units import show
+
     measured = of_json("measured", found)
     paper = output.sheet()
     paper.say(f"Measured on {found['device']}: {show(measured.totals['max_allocated'])} at the peak, in {measured.phase}.", "bold")
@@ -53,15 +77,59 @@ def run(args: argparse.Namespace) -> int:
         paper.say(f"Note: {note}.", indent=2, hang=4)
     output.write(paper.text())
     output.write(markdown(compare(of_job("estimate", resolved.job), measured)))
-    return 0
+    if probe:
+        from advisor.render.json import of_ledger
+        from advisor.simulation import CannotProbe
+        from advisor.simulation import probe as run_probe
+        from advisor.verdict import judge
+
+        try:
+            probed = run_probe(resolved).ledger
+        except CannotProbe as error:
+            output.write(f"\nNot probed: {error}\n")
+            return
+        output.write("\n" + markdown(compare(of_json("probe", of_ledger(resolved, probed, *judge(resolved, probed))), measured)))
 
 
-def _measured(job: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+def _largest(resolved: Run, args: argparse.Namespace, cap: int | None) -> int:
+    """Search by running; exit code 0 where one fits, 1 where none does, 2 where it can not be measured."""
+    from advisor.planner.limits import max_micro_batch
+    from advisor.units import show
+
+    if args.nproc > 1:
+        raise UserError("--largest runs in one process; several ranks are measured at one micro batch each: --nproc N --set batch.micro_batch=M")
+    capacity = cap or (resolved.usable[0] if resolved.usable is not None else None)
+    guessed = max_micro_batch(resolved, capacity) if capacity is not None else None
+    found = _measured(resolved.job.to_dict(), args, cap, ["--largest", str(guessed or 1), str(MOST_MICRO_BATCH)])
+    if found["outcome"] != "searched":
+        print(f"advisor: not measured: {found['error']}", file=sys.stderr)
+        return 2
+    answer, tried = int(found["largest"]), {int(number): one for number, one in found["tried"].items()}
+    for number in sorted(tried):
+        _keep(args.save, resolved.stated.but(batch={"micro_batch": number}).to_dict(), tried[number])
+        peak = f", {show(tried[number]['totals']['max_allocated']['expected'])}" if "totals" in tried[number] else ""
+        if not args.json:
+            output.write(f"micro batch {number:,}: {'fits' if tried[number]['outcome'] == 'fits' else 'runs out'}{peak}\n")
+    device = found["device"]
+    if args.json:
+        steps = {number: {"outcome": one["outcome"], "totals": one.get("totals"), "phases": one.get("phases")} for number, one in sorted(tried.items())}
+        data = {"version": 1, "largest_micro_batch": answer, "estimated": guessed, "device": device, "cap": cap, "tried": steps}
+        output.write(plain_json.dumps(data, indent=2) + "\n")
+        return 0 if answer else 1
+    limit = f" of {show(cap)}" if cap is not None else ""
+    beside = f"; the estimate says {guessed:,}" if guessed is not None else ""
+    edge = " (the search ends there)" if answer == MOST_MICRO_BATCH else ""
+    output.write(f"{f'Largest micro batch: {answer:,}{edge}' if answer else 'Not even micro batch 1 fits'}, measured on {device}{limit}{beside}.\n")
+    return 0 if answer else 1
+
+
+def _measured(job: dict[str, Any], args: argparse.Namespace, cap: int | None, more: Sequence[str] = ()) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         source, answer = Path(folder) / "job.json", Path(folder) / "answer.json"
         source.write_text(plain_json.dumps(job, default=str), encoding="utf-8")
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={args.nproc}"] if args.nproc > 1 else []
-        command = [sys.executable, *launcher, "-m", "advisor.measurement", str(source), "--out", str(answer), "--device", args.device]
+        limit = [] if cap is None else ["--cap", str(cap)]
+        command = [sys.executable, *launcher, "-m", "advisor.measurement", str(source), "--out", str(answer), "--device", args.device, *limit, *more]
         try:
             done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=args.timeout, check=False)  # noqa: S603  our own interpreter
         except subprocess.TimeoutExpired:
@@ -75,26 +143,13 @@ def _measured(job: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
         return {"outcome": "not-measured", "error": tail or f"the measuring process ended with code {done.returncode}; is torch installed here?"}
 
 
-def _save(path: Path, job: dict[str, Any], found: dict[str, Any]) -> None:
-    """Append one measurement in the contract's form (a YAML list)."""
-    import hashlib
+def _keep(path: Path | None, job: dict[str, Any], found: dict[str, Any]) -> None:
+    """Append one measurement in the contract's form, where that was asked for and something was measured."""
+    if path is None or found["outcome"] not in ("fits", "ooms"):
+        return
+    from advisor.measurement.recorded import append
 
-    import yaml
-
-    from advisor.units import gib
-
-    fits = found["outcome"] == "fits"
-    gib_measured = gib(found["totals"]["max_allocated"]["expected"]) if fits else None
-    digest = hashlib.sha256(plain_json.dumps(job, sort_keys=True, default=str).encode()).hexdigest()[:10]
-    entry = {
-        "id": f"validate-{digest}", "job": job,
-        "measured": {"metric": "max_allocated", "gib": gib_measured, "rank": "max", "tolerance_note": None,
-        },
-        "outcome": found["outcome"], "source": {"title": "advisor validate", "where": f"{found['device']}, {found.get('software') or {}}"}, "quality": "A",
-        "notes": "; ".join(found.get("notes") or []) or None,
-    }  # fmt: skip
     try:
-        with path.open("a", encoding="utf-8") as handle:
-            handle.write(yaml.safe_dump([entry], sort_keys=False, allow_unicode=True))
+        append(path, job, found)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def main() -> int:
@@ -14,52 +15,47 @@ def main() -> int:
     parser.add_argument("job", type=Path)
     parser.add_argument("--out", type=Path, help="write the JSON here instead of standard output")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--cap", type=int, metavar="BYTES", help="as if the device had no more: on a GPU torch is held to it, on a CPU the peak is judged by it"
+    )
+    parser.add_argument("--largest", type=int, nargs=2, metavar=("GUESS", "MOST"), help="search the largest micro batch that fits (one process)")
     args = parser.parse_args()
 
     import torch
 
-    from advisor.job import read_job
-    from advisor.measurement import ranks, steps
-    from advisor.run import resolve
-    from advisor.simulation.request import CannotProbe
+    from advisor.measurement import ranks
+    from advisor.measurement.attempting import attempt, search
 
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
     if device == "cpu":
         torch.set_num_threads(max(1, min(4, torch.get_num_threads())))
+    elif args.cap is not None:
+        torch.cuda.set_per_process_memory_fraction(min(1.0, args.cap / torch.cuda.mem_get_info()[1]))
     rank = ranks.begin(device)
-    answer: dict[str, object]
-    try:
-        run = resolve(read_job(args.job.read_bytes(), where=args.job.name))
-        ledger = steps.measure(run, device, ranks.divider(run.effective), _say if rank == 0 else lambda _: None)
-        ledger = ranks.merged(ranks.gathered(ledger))
-        from advisor.render.json import of_ledger
-        from advisor.verdict import judge
-
-        verdict, sentence = judge(run, ledger)
-        answer, code = {**of_ledger(run, ledger, verdict, sentence), "outcome": "fits", "device": _device(device)}, 0
-    except torch.OutOfMemoryError as error:
-        answer, code = {"outcome": "ooms", "error": str(error)[:2000], "device": _device(device)}, 1
-    except (CannotProbe, ValueError, OSError) as error:
-        answer, code = {"outcome": "not-measured", "error": str(error)[:2000]}, 2
-    if rank == 0 or code == 1:  # a rank that runs out is the one that knows
+    job, say = args.job.read_bytes(), _say if rank == 0 else _silent
+    answer: dict[str, Any]
+    if args.largest is not None:
+        answer = search(job, device, args.cap, *args.largest, say)
+    else:
+        answer = attempt(job, device, args.cap, say)
+    ran_out = answer["outcome"] == "ooms"
+    if rank == 0 or ran_out:  # a rank that runs out is the one that knows
         text = json.dumps(answer, indent=2, default=str) + "\n"
         if args.out is None:
             sys.stdout.write(text)
         else:
             args.out.write_text(text, encoding="utf-8")
-    if torch.distributed.is_initialized():
+    if torch.distributed.is_initialized() and not ran_out:  # after running out the others wait in a collective, and the launcher ends them
         torch.distributed.destroy_process_group()
-    return code
+    return {"ooms": 1, "not-measured": 2}.get(answer["outcome"], 0)
 
 
 def _say(text: str) -> None:
     print(f"measure: {text}", file=sys.stderr, flush=True)
 
 
-def _device(device: str) -> str:
-    import torch
-
-    return str(torch.cuda.get_device_name()) if device == "cuda" else "CPU"
+def _silent(_: str) -> None:
+    return None
 
 
 if __name__ == "__main__":

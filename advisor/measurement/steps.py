@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from advisor.job import Job
 from advisor.ledger import Holding, Ledger, Moment
+from advisor.measurement import trainers
 from advisor.measurement.counting import CpuCounter, CudaCounter
 from advisor.measurement.watching import owned
 from advisor.run import Run
@@ -33,20 +35,31 @@ def measure(run: Run, device: str, divide: Callable[[torch.nn.Module], torch.nn.
     say("building the model")
     alone = run if divide is None else run.but(parallel={"strategy": "none", "shard": 1, "replicate": 1, "tensor": 1, "pipeline": 1})
     model = building.build(alone, device)  # whole; what divides it comes after
-    if divide is not None:
-        model = divide(model)
-    optimizer = optimizers.build(model, job)
     counter = CudaCounter() if device.startswith("cuda") else CpuCounter()
-    held: dict[str, dict[str, tuple[int, str]]] = {}
+    loop, note = trainers.loop_of(job, int(os.environ.get("WORLD_SIZE", "1")))
+    if loop is None and divide is not None:
+        model = divide(model)  # a framework's own loop does this itself
+    optimizer = optimizers.build(model, job)
+    if loop is None:
+        held = _plain_loop(model, optimizer, job, device, counter, say)
+    else:
+        held = trainers.run(loop, model, optimizer, job, device, counter, warm=WARM, steps=MEASURED, held=lambda: _held(model, optimizer), say=say)
+    return _ledger(counter, held, device, note)
+
+
+def _plain_loop(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, job: Job, device: str, counter: CpuCounter | CudaCounter, say: Say
+) -> trainers.Held:  # fmt: skip
+    held: trainers.Held = {}
     for number in range(WARM + MEASURED):
         say(f"step {number + 1} of {WARM + MEASURED}")
         if number < WARM:
-            _step(model, optimizer, job, device, CudaCounter() if device.startswith("cuda") else None, {})
+            _step(model, optimizer, job, device, None, {})
             continue
         base = sum(own.bytes for own in owned.by_storage(model, optimizer).values())
         with counter.step(base):
             _step(model, optimizer, job, device, counter, held)
-    return _ledger(counter, held, device)
+    return held
 
 
 def _step(
@@ -93,7 +106,7 @@ def _held(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
     return {part: (sum(found.values()), max(found, key=lambda name: found[name])) for part, found in sizes.items()}
 
 
-def _ledger(counter: CpuCounter | CudaCounter, held: dict[str, dict[str, tuple[int, str]]], device: str) -> Ledger:
+def _ledger(counter: CpuCounter | CudaCounter, held: dict[str, dict[str, tuple[int, str]]], device: str, note: str | None) -> Ledger:
     """One moment a phase: what is owned then, and the rest as unattributed, adding up to what the allocator counted."""
     holdings: list[Holding] = []
     how = "torch.cuda.max_memory_allocated" if device.startswith("cuda") else "torch.profiler memory events"
@@ -115,7 +128,9 @@ def _ledger(counter: CpuCounter | CudaCounter, held: dict[str, dict[str, tuple[i
         holdings.append(
             Holding("allocator", "the allocator's cache", cache, everywhere, "reserved - max_allocated", {"reserved": reserved}, "torch.cuda.memory_reserved")
         )
-    notes = () if device.startswith("cuda") else ("measured on a CPU as the stand-in: its kernels, dtypes of accumulation and allocator are not a GPU's",)
+    notes: tuple[str, ...] = () if note is None else (note,)
+    if not device.startswith("cuda"):
+        notes += ("measured on a CPU as the stand-in: its kernels, dtypes of accumulation and allocator are not a GPU's",)
     return Ledger("measured", tuple(holdings), moments, software={"torch": torch.__version__, **_transformers()}, notes=notes)
 
 

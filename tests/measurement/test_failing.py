@@ -22,7 +22,8 @@ config = transformers.LlamaConfig(hidden_size=32, intermediate_size=64, num_hidd
 model = transformers.LlamaForCausalLM(config)
 optimizer = torch.optim.AdamW(model.parameters())
 OOM = ("CUDA out of memory. Tried to allocate 3.91 GiB. GPU 0 has a total capacity of 79.15 GiB of which 1.20 GiB is free. Including non-PyTorch memory, "
-       "this process has 77.94 GiB memory in use. " "Of the allocated memory 75.10 GiB is allocated by PyTorch, and 2.05 GiB is reserved by PyTorch but unallocated.")
+       "this process has 77.94 GiB memory in use. Of the allocated memory 75.10 GiB is allocated by PyTorch, and 2.05 GiB is reserved by PyTorch but "
+       "unallocated.")
 """
 PLAIN = """
 from advisor.measurement import watch

@@ -42,9 +42,12 @@ def parts(found: dict[str, object]) -> dict[str, int]:
 
 
 def test_one_process(tmp_path: Path) -> None:
-    code, out, error = validate(tmp_path, job("none", 1, 1), "--json", "--save", "m.yaml")
-    assert code == 0, error
-    found = json.loads(out)
+    from advisor.measurement import recorded
+    from advisor.measurement.attempting import attempt
+
+    data = job("none", 1, 1)
+    found = attempt(json.dumps(data).encode(), "cpu", None, lambda _: None)
+    recorded.append(tmp_path / "m.yaml", data, found)
     assert found["kind"] == "measured"
     held = parts(found)
     assert held["optimizer"] == pytest.approx(8 * PARAMETERS, rel=0.001)  # two fp32 moments 8
@@ -58,6 +61,43 @@ def test_one_process(tmp_path: Path) -> None:
     assert len(yaml.safe_load((tmp_path / "m.yaml").read_text())) == 1
 
 
+def test_the_trainers_own_loop_and_the_largest_micro_batch(tmp_path: Path) -> None:
+    data = job("none", 1, 1)
+    data["framework"] = {"name": "hf-trainer"}
+    data["batch"] = {"micro_batch": 1, "seq_len": 64, "gradient_accumulation": 2}
+    code, out, error = validate(tmp_path, data, "--json", "--largest", "--cap", "4MiB", "--save", "m.yaml")
+    assert code == 0, error
+    found = json.loads(out)
+    answer = found["largest_micro_batch"]
+    assert answer >= 2
+    assert found["tried"][str(answer)]["outcome"] == "fits" and found["tried"][str(answer + 1)]["outcome"] == "ooms"
+    tried = [found["tried"][number] for number in sorted(found["tried"], key=int)]
+    peaks = [one["totals"]["max_allocated"]["expected"] for one in tried]
+    assert peaks == sorted(peaks) and peaks[0] < peaks[-1]
+    assert all(one["phases"]["step"] >= 16 * PARAMETERS for one in tried)  # weights 4 + gradients 4 + moments 8
+    assert all(one["phases"]["backward"] > one["phases"]["step"] - 4 * PARAMETERS for one in tried)
+    saved = yaml.safe_load((tmp_path / "m.yaml").read_text())
+    assert {entry["outcome"] for entry in saved} == {"fits", "ooms"}
+    assert all(entry["job"]["framework"]["versions"]["torch"] for entry in saved)
+    from advisor.accuracy import measured
+
+    assert all(entry.problem is None for entry in measured.load([tmp_path / "m.yaml"]))
+
+
+def test_what_ran_is_said(tmp_path: Path) -> None:
+    from advisor.job import read_job
+    from advisor.measurement import trainers
+
+    def loop(framework: str, strategy: str = "none", ranks: int = 1, **changes: object) -> tuple[str | None, str | None]:
+        return trainers.loop_of(read_job({**job(strategy, 1, 1), "framework": {"name": framework}, **changes}), ranks)
+
+    assert loop("custom") == (None, None)
+    assert loop("hf-trainer") == ("trainer", None)
+    assert loop("trl", objective="sft")[0] in ("trainer", "sft-trainer")
+    assert "dpo" in str(loop("trl", objective="dpo", reference="copy")[1])
+    assert "plain loop" in str(loop("hf-trainer", "fsdp2", 2)[1])
+
+
 @pytest.mark.parametrize(("strategy", "shard", "replicate"), [("ddp", 1, 2), ("fsdp2", 2, 1)])
 def test_two_ranks(tmp_path: Path, strategy: str, shard: int, replicate: int) -> None:
     code, out, error = validate(tmp_path, job(strategy, shard, replicate), "--json", "--nproc", "2")
@@ -67,7 +107,9 @@ def test_two_ranks(tmp_path: Path, strategy: str, shard: int, replicate: int) ->
     assert parts(found)["optimizer"] == pytest.approx(8 * PARAMETERS / shard, rel=0.02)
 
 
-def test_what_can_not_be_measured_is_told(tmp_path: Path) -> None:
-    code, _, error = validate(tmp_path, job("fsdp2", 2, 1))
-    assert code == 2
-    assert "--nproc 2" in error
+def test_what_can_not_be_measured_is_told() -> None:
+    from advisor.measurement.attempting import attempt
+
+    found = attempt(json.dumps(job("fsdp2", 2, 1)).encode(), "cpu", None, lambda _: None)
+    assert found["outcome"] == "not-measured" and "--nproc 2" in found["error"]
+    assert "version" in attempt(b"no job", "cpu", None, lambda _: None)["error"]
