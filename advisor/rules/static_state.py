@@ -13,7 +13,7 @@ from advisor.evidence import Evidence
 from advisor.rules import counters, growth
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Mark
-from advisor.rules.situation import DIVIDES_WEIGHTS, TRAINING, gpus, in_phase, parameters, uncertain
+from advisor.rules.situation import DIVIDES_WEIGHTS, TRAINING, gpus, in_phase, loads_weights, moves_module, parameters, uncertain
 from advisor.run import Run
 from advisor.units import show
 
@@ -124,6 +124,8 @@ def narrowed(cause: str, part: str, least: float) -> tuple[Mark, Mark]:
 
     def large(run: Run, evidence: Evidence) -> bool:
         state = state_of(run, evidence)
+        if part != "weights" and (loads_weights(evidence) or moves_module(evidence)):
+            return False  # only weights exist by then
         return state is not None and state.parts.get(part, 0) >= least * state.bytes and (gpus(run) == 1 or run.job.parallel.strategy in DIVIDES_WEIGHTS)
 
     def sure(run: Run, evidence: Evidence) -> str | None:

@@ -144,3 +144,81 @@ def test_logits_that_were_asked_for_speak_against_scores_and_against_a_default_t
     )
     report = _of(oom("3.91 GiB", allocated=10.4, capacity=14.75, free=3.6), script=script)  # 8192 x 128256 x 4
     assert report.findings[0].cause == "logits"
+
+
+def test_a_detectors_evaluator_is_an_evaluation() -> None:
+    frames = trace(
+        "detectron2/evaluation/evaluator.py|inference_on_dataset|outputs = model(inputs)", "detectron2/modeling/postprocessing.py|paste|masks = big(x)"
+    )
+    assert _of(frames + oom("2.15 GiB", allocated=70.0)).phase == "eval"
+
+
+def test_a_model_of_images_alone_has_no_tokens_too_many() -> None:
+    frames = trace(
+        "timm/models/vision_transformer.py|forward|x = self.fc1(x)", "torch/nn/modules/linear.py|forward|return F.linear(input, self.weight, self.bias)"
+    )
+    assert _share(_of(frames + oom("394.00 MiB", allocated=77.0)), "vision-tokens") < 0.1
+
+
+def test_while_weights_are_loaded_there_is_no_optimizer_state() -> None:
+    frames = trace("transformers/modeling_utils.py|from_pretrained|model = cls._load_pretrained_model(")
+    script = "model = AutoModelForCausalLM.from_pretrained('meta-llama/Llama-2-13b-hf', torch_dtype=torch.bfloat16)\n"
+    report = _of(frames + oom("158.00 MiB", allocated=22.9, free=0.05, capacity=23.6), script=script)
+    assert report.phase == "load" and _share(report, "optimizer-state") < 0.05
+
+
+def test_what_a_process_holds_beside_pytorch_is_its_engines() -> None:
+    script = (
+        'trainer = GRPOTrainer(model="Qwen/Qwen2.5-7B", args=GRPOConfig(use_vllm=True, vllm_mode="colocate", vllm_gpu_memory_utilization=0.7, '
+        "per_device_train_batch_size=4, bf16=True))\n"
+    )
+    beside = _of(oom("130.00 MiB", allocated=14.0, own=78.9), script=script)
+    none = _of(oom("130.00 MiB", allocated=77.0, own=78.9), script=script)
+    assert _share(beside, "rollout-resident", "rollout-budget") > _share(none, "rollout-resident", "rollout-budget") + 0.2
+
+
+def test_a_kernels_assertion_explains_what_fails_after_it() -> None:
+    text = (
+        "../aten/src/ATen/native/cuda/Loss.cu:242: nll_loss_forward: block: [0,0,0], thread: [4,0,0] Assertion `t >= 0 && t < n_classes` failed.\n"
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`\n"
+    )
+    assert _of(text).verdict == "not-memory"
+
+
+def test_what_a_second_try_shows_moves_the_causes() -> None:
+    from dataclasses import replace
+
+    from advisor.diagnosis import diagnose_reading
+    from advisor.reading import read
+
+    script = (
+        "model = AutoModelForCausalLM.from_pretrained('Qwen/Qwen2.5-1.5B', torch_dtype=torch.bfloat16)\n"
+        "args = TrainingArguments('o', bf16=True, per_device_train_batch_size=16, max_length=4096)\n# A100 80GB\n"
+    )
+    reading = read([("train.py", script), ("error.txt", oom("512.00 MiB", allocated=77.0))])
+    report = diagnose_reading(reading)
+    offered = {s.mark for s in report.follow_ups}
+    assert {"seen-batch-1-fails", "seen-batch-1-runs"} <= offered and any(m.endswith("-remedied-fails") for m in offered)
+    batch = {"activations", "checkpointing-off", "logits", "attention-fallback", "loss-fallback"}
+
+    def share(mark: str) -> float:
+        said = replace(reading, evidence=replace(reading.evidence, marks=(mark,)))
+        return sum(f.confidence for f in diagnose_reading(said).findings if f.cause in batch)
+
+    assert share("seen-batch-1-fails") < share("seen-batch-1-runs")
+    top = report.findings[0].cause
+    said = diagnose_reading(replace(reading, evidence=replace(reading.evidence, marks=(f"{top}-remedied-fails",))))
+    assert {f.cause: f.confidence for f in said.findings}.get(top, 0.0) < report.findings[0].confidence
+
+
+def test_the_moment_that_is_answered_settles_the_phase() -> None:
+    from dataclasses import replace
+
+    from advisor.diagnosis import diagnose_reading
+    from advisor.reading import read
+
+    reading = read([("error.txt", OLD.format("40.00 MiB", "5.80", "5.03", "16.81", "80.22"))])
+    asked = diagnose_reading(reading).next_question
+    assert asked is not None and {a.mark for a in asked.answers} >= {"seen-eval", "seen-save", "seen-first-step", "seen-later"}
+    report = diagnose_reading(replace(reading, evidence=replace(reading.evidence, marks=("seen-save",))))
+    assert report.phase == "save" and report.findings[0].cause == "save-gather"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -30,6 +32,16 @@ def _many(run: Run, _evidence: Evidence) -> str | None:
     if vision is None or not vision.tokens or not length:
         return None
     return f"{vision.tokens:,} of {length:,} tokens are images" if vision.tokens > 0.5 * length else None
+
+
+_IMAGE_MODELS = re.compile(r"^(timm|torchvision|mmcv|mmdet|mmseg|mmpretrain|detectron2|ultralytics|diffusers)/")
+_LANGUAGE = re.compile(r"^(transformers|trl|peft|llava|swift|megatron|vllm|unsloth\w*)/")
+
+
+def _images_alone(evidence: Evidence) -> bool:
+    """Whether a model of images without any language model runs: its tokens are no addition to a text."""
+    files = [frame.file for frame in evidence.frames]
+    return any(_IMAGE_MODELS.search(file) for file in files) and not any(_LANGUAGE.search(file) for file in files)
 
 
 RULE = Rule(
@@ -62,7 +74,7 @@ RULE = Rule(
             "transformers modeling_*vl*.py VisionTransformer.forward, get_image_features; siglip, clip towers",
             pattern=r"self\.visual\(|get_(image|video)_features|vision_tower\(|[Vv]ision(_)?\w*(Attention|Block|Transformer|Mlp|MLP|tower)|image_embeds|patch_embed|pixel_values|vision_model\(|"
             r"modeling_(siglip|clip)\w*\.py:forward",
-            when=lambda _, e: None if in_phase(e, "load", "resume", "save") else "",
+            when=lambda _, e: None if in_phase(e, "load", "resume", "save") or _images_alone(e) else "",
             on="frame",
         ),
     ),

@@ -74,7 +74,7 @@ RULE = Rule(
             1.0,
             "a model is loaded again in a notebook that has run before",
             "IPython names a cell's frames by its run; what earlier runs bound, and the last exception (sys.last_traceback), stays alive",
-            pattern=r"<ipython-input-(?!1-)\d+|Cell In ?\[(?!1\])\d+\]",
+            pattern=r"<ipython-input-(?!1-)\d+|(?:Cell|Input) In ?\[(?!1\])\d+\]|notebook cell (?!1\b)\d+",
             when=lambda _, e: "" if in_phase(e, "load", None) else None,
         ),
         Mark(

@@ -9,6 +9,7 @@ from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
 from advisor.rules.situation import TRAINING, colocated, in_phase
 from advisor.run import Run
+from advisor.units import GIB, show
 
 
 def _applies(run: Run, evidence: Evidence) -> str | None:
@@ -17,6 +18,17 @@ def _applies(run: Run, evidence: Evidence) -> str | None:
     if run.job.rollout is None:
         return "the job generates no text while it trains"
     return "the engine has cards of its own" if run.job.rollout.placement == "separate" else None
+
+
+def _outside(run: Run, evidence: Evidence) -> str | None:
+    """The process itself holds far more of the card than PyTorch reserved: an engine in the same process maps its own."""
+    failure = evidence.failure
+    if failure is None or failure.own_bytes is None or failure.reserved_bytes is None or failure.capacity_bytes is None or not colocated(run):
+        return None
+    beside = failure.own_bytes - failure.reserved_bytes
+    if beside < max(4 * GIB, 0.1 * failure.capacity_bytes):
+        return None
+    return f"this process holds {show(beside)} beside what PyTorch reserved: the engine's"
 
 
 def _awake(run: Run, evidence: Evidence) -> str | None:
@@ -68,6 +80,13 @@ RULE = Rule(
             when=_awake,
         ),
         Mark("rollout-resident-returns", 3.0, "no room to come back", "the frames of a move to the device outside the engine", when=_returns),
+        Mark(
+            "rollout-resident-outside",
+            2.5,
+            "held beside PyTorch's allocator",
+            "vLLM cumem and SGLang's memory saver map the engine's memory by the driver",
+            when=_outside,
+        ),
         Mark("rollout-resident-asleep", -2.0, "sleeps", "vLLM sleep level 1 and 2 release weights and cache (cumem.py)", when=_asleep),
         *share_marks("rollout-resident", "rollout-weights", "rollout-cache", some=0.15, most=0.35, weights=(0.8, 1.0), noun="the engine's weights and cache"),
         *snapshots.part_marks("rollout-resident", "rollout-cache", "rollout-weights", "rollout-graphs"),

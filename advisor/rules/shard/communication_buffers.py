@@ -94,7 +94,7 @@ RULE = Rule(
             "torch FSDP _alloc_padded_unsharded_flat_param, foreach_all_gather; DeepSpeed partition_parameters._all_gather",
             pattern=(
                 r"_alloc_padded_unsharded_flat_param|foreach_all_gather|all_gather_into_tensor|FlatParamHandle|_unshard\b|unshard\(|"
-                r"fetch_sub_module|all_gather_coalesced"
+                r"fetch_sub_module|all_gather_coalesced|_allgather_params\w*|partition_parameters\.py:_all_?gather\w*"
             ),
             on="frame",
             when=lambda _, e: None if in_phase(e, "save", "load", "sync") else "",

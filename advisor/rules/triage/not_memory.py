@@ -59,6 +59,14 @@ RULE = Rule(
             pattern=r"device-side assert triggered|illegal memory access",
         ),
         Mark(
+            "not-memory-kernel-assert",
+            4.0,
+            "a kernel's assertion failed before: what follows is its consequence",
+            "ATen native/cuda: CUDA_KERNEL_ASSERT prints 'file:line: function: block: [..], thread: [..] Assertion `..` failed.'; later calls fail in any way",
+            pattern=r"block: \[\d+,\s?\d+,\s?\d+\], thread: \[[\d, ]+\] Assertion `",
+            when=lambda _, e: None if e.failure is not None and e.failure.allocated_bytes is not None else "",
+        ),
+        Mark(
             "not-memory-nonfinite",
             5.0,
             "values are not finite, and nothing says that memory ran out",
