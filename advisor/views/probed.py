@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from advisor.arithmetic import CannotEstimate, estimate
+from advisor.beside import same_moment
 from advisor.ledger import Ledger
 from advisor.render import words
 from advisor.render.lifetimes import Frame
@@ -15,7 +16,7 @@ from advisor.run import Run
 from advisor.simulation import Probed
 from advisor.units import show
 from advisor.verdict import judge
-from advisor.views.beside import same_moment, show_beside
+from advisor.views.beside import show_beside
 from advisor.views.lifetimes import show_step
 from advisor.views.verdict import banner
 from advisor.views.words import plain

@@ -8,12 +8,13 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from advisor.arithmetic import estimate
+from advisor.beside import same_moment
 from advisor.job import read_job
 from advisor.ledger import Ledger
 from advisor.run import Run, resolve
 from advisor.simulation import CannotProbe, Probed
 from advisor.views import probing
-from advisor.views.beside import parts_beside, phases_beside, reasons, same_moment
+from advisor.views.beside import parts_beside, phases_beside, reasons
 
 APP = Path(__file__).resolve().parents[2] / "advisor" / "ui" / "app.py"
 JOB = """version: 1

@@ -1,0 +1,114 @@
+"""A watched run's log on the page: what was found, by kind and place; how the peak went; which attention ran."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import streamlit as st
+
+from advisor import knowledge
+from advisor.measurement.summing import events_of, summed
+from advisor.render import words
+from advisor.units import gib, show
+from advisor.views.words import plain, table
+
+MAX_BYTES = 32 * 1024 * 1024
+SHOWN = 60
+
+
+def of_upload(data: bytes) -> tuple[dict[str, Any] | None, str | None]:
+    """``(summary, complaint)`` of a log that was dropped; one of them is ``None``."""
+    if len(data) > MAX_BYTES:
+        return None, f"The log is {show(len(data))}; up to {show(MAX_BYTES)} are read here. `advisor events LOG` reads any size."
+    broken: list[int] = []
+    found = summed(events_of(data, broken=broken), broken)
+    if not found["events"]:
+        return None, "This holds no events. Give the file that `advisor.watch(..., log=FILE)` wrote: one JSON object a line."
+    return found, None
+
+
+def show_events(found: Mapping[str, Any]) -> None:
+    """Everything that a log says."""
+    ended = "to its end" if found["ended"] else "not to its end: the run was killed, or still goes on"
+    says = f"{found['events']:,} events, {found['steps']:,} steps observed, logged {ended}."
+    if found["warnings"]:
+        st.warning(f"{_count(len(found['warnings']), 'fault')} found. {says}", icon=":material/warning:")
+    else:
+        st.success(f"No fault was found. {says}", icon=":material/check_circle:")
+    for failure in found["failures"]:
+        st.error(plain(_failure(failure)), icon=":material/error:")
+    _findings("Faults", found["warnings"])
+    _findings("Worth knowing", found["notes"])
+    _peaks(found)
+    if found["attention"]:
+        st.header("Attention that ran")
+        st.markdown(table(("Kernel and place", "Observed steps"), [(plain(place), f"{times:,}") for place, times in found["attention"].items()], right=(1,)))
+    if found["device"]:
+        _device(found["device"])
+    if found["broken_lines"]:
+        st.caption(f"{_count(found['broken_lines'], 'line')} of the file are no events; a kill cuts at most the last one.")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _failure(failure: Mapping[str, Any]) -> str:
+    names = {"out-of-memory": "Memory ran out", "failed": "The run failed", "watcher-failed": "The watcher itself gave up; the run went on"}
+    told = [f"in {failure['phase']}" if failure.get("phase") else "", f"step {failure['step']}" if "step" in failure else "", str(failure.get("error") or "")]
+    return ", ".join([names[failure["kind"]], *[t for t in told if t]]) + "."
+
+
+def _findings(head: str, findings: Sequence[Mapping[str, Any]]) -> None:
+    """Grouped by cause, largest first; a cause of the library opens its page's first words."""
+    if not findings:
+        return
+    st.header(head)
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for finding in findings:
+        groups.setdefault(str(finding["cause"]), []).append(finding)
+    for cause, members in sorted(groups.items(), key=lambda item: -sum(_bytes(f) for f in item[1])):
+        page = knowledge.path("causes") / f"{cause}.md" if cause.replace("-", "").isalnum() else None
+        title = words.title("causes", cause) if page is not None and page.is_file() else cause.replace("-", " ").capitalize()
+        st.subheader(plain(title))
+        rows = [(plain(f.get("where") or "not known"), plain(f["title"]), show(_bytes(f)) if _bytes(f) else "–", str(f.get("step", 0))) for f in members[:SHOWN]]
+        st.markdown(table(("Place", "What", "Bytes", "Step"), rows, right=(2, 3)))
+        if len(members) > SHOWN:
+            st.caption(f"and {len(members) - SHOWN:,} more of this kind")
+
+
+def _bytes(finding: Mapping[str, Any]) -> int:
+    size = finding.get("bytes", 0)
+    return size if isinstance(size, int) and 0 <= size < 1 << 60 else 0
+
+
+def _peaks(found: Mapping[str, Any]) -> None:
+    if not found["peaks"]:
+        return
+    st.header("Largest live size, measured")
+    st.markdown(table(("Phase", "Bytes"), [(plain(words.phase(phase)), show(size)) for phase, size in found["peaks"].items()], right=(1,)))
+    if found["parts"]:
+        rows = [(plain(words.part(part)), show(size)) for part, size in sorted(found["parts"].items(), key=lambda item: -item[1])]
+        st.markdown(table(("Part, in the largest step", "Bytes"), rows, right=(1,)))
+    if len(found["course"]) > 2:
+        values = [
+            {"step": row["step"], "phase": words.phase(phase), "gib": gib(size, 4)} for row in found["course"] for phase, size in row.items() if phase != "step"
+        ]
+        st.vega_lite_chart(
+            {
+                "data": {"values": values}, "mark": {"type": "line", "point": True}, "height": 240,
+                "encoding": {
+                    "x": {"field": "step", "type": "quantitative", "title": "Observed step"},
+                    "y": {"field": "gib", "type": "quantitative", "title": "GiB", "scale": {"zero": False}},
+                    "color": {"field": "phase", "type": "nominal", "title": None},
+                },
+            }
+        )  # fmt: skip
+
+
+def _device(samples: Sequence[Mapping[str, Any]]) -> None:
+    st.header("The card while it ran")
+    last = samples[-1]
+    rows = [(plain(str(key).replace("_", " ")), plain(value)) for key, value in last.items() if key not in ("time", "kind", "level")]
+    st.markdown(table(("Last sample", ""), rows))

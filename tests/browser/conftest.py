@@ -1,0 +1,85 @@
+"""One server with saving on, and one browser, for all browser tests; without Chromium or Playwright they are skipped and say how to get them."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+SECONDS = 30_000  # milliseconds to wait for anything
+
+
+@pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if CHROMIUM is None:
+        pytest.skip("no Chromium: apt-get install chromium")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {**os.environ, "ADVISOR_DATABASE": str(tmp_path_factory.mktemp("saved") / "reports.db")}
+    command = [sys.executable, "-m", "advisor.cli", "ui", "--port", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT, env=environment)
+    where = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(240):
+            try:
+                with urllib.request.urlopen(f"{where}/_stcore/health", timeout=2):
+                    break
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.25)
+        else:
+            pytest.fail("the server did not answer within a minute")
+        yield where
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install playwright")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium: apt-get install chromium")
+    with playwright.sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(address: str, browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a path in a browser context of its own (another person's browser); all are closed with the test."""
+    contexts = []
+
+    def opened(path: str = "", width: int = 1400, scheme: str = "light") -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce")
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(SECONDS)
+        page.goto(path if path.startswith("http") else f"{address}/{path}")
+        page.wait_for_selector("h1")
+        page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def snapshot() -> bytes:
+    """A memory snapshot of a step that fails, in the form that torch writes."""
+    from reading.snapshot.building import dumped, training_step
+    from reading.snapshot.building import snapshot as of
+
+    return dumped(of(training_step()))

@@ -1,0 +1,68 @@
+"""Every page, wide and on a phone, light and dark: no serious violation that axe-core finds, ordered headings, named controls, no sideways scroll."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.browser
+Open = Callable[..., Any]
+PAGES = sorted(p.stem for p in (Path(__file__).resolve().parents[2] / "pages").glob("*.py"))
+PATHS = [
+    *("" if name == "diagnose" else "report?id=AAAAAAAAAAAA" if name == "report" else name for name in PAGES),
+    "learn?lesson=1-anatomy-of-a-step",
+    "learn?lesson=week-2",
+    "library?kind=techniques&page=gradient-checkpointing",
+    "library?kind=models",
+    "?v=1&model.name=meta-llama/Llama-3.1-8B&method.kind=full&batch.micro_batch=4&batch.seq_len=4096&hardware.gpu=a100-80gb&error=gpu-memory&error.allocated=77GiB",
+]
+SEEN = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
+
+
+def whole(page: Any) -> None:
+    page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]') && !document.querySelector('[data-testid=stSpinner]')")
+    page.wait_for_timeout(300)
+
+
+UNNAMED = """() => {
+  const named = e => (e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.textContent || e.title || (e.labels && e.labels.length)
+    || e.closest('label') || '').toString().length > 0 || !!e.closest('[aria-label]');
+  return [...document.querySelectorAll('[data-testid=stMain] :is(button, input, textarea, select, [role=button], [role=combobox], img)')]
+    .filter(e => e.type !== 'hidden' && e.offsetParent !== null && !(e.tagName === 'IMG' ? e.hasAttribute('alt') : named(e)))
+    .map(e => e.outerHTML.slice(0, 160));
+}"""
+
+
+CUT = """() => [...document.querySelectorAll('[data-testid=stMetricLabel] p, [data-testid=stMetricValue] > div')]
+  .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"""
+
+
+def serious(page: Any, base: Any) -> list[str]:
+    """What axe-core finds, as sentences with the elements."""
+    page.evaluate(base.AXE_SCRIPT)
+    found = page.evaluate("options => axe.run(document, options)", SEEN)["violations"]
+    bad = [v for v in found if v["impact"] in ("serious", "critical")]
+    return [f"{v['id']}: {v['help']}\n  " + "\n  ".join(n["html"][:200] for n in v["nodes"][:4]) for v in bad]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_page_is_for_everyone(open_page: Open, path: str) -> None:
+    base = pytest.importorskip("axe_playwright_python.base", reason="no axe-core: pip install axe-playwright-python")
+    page = open_page(path, width=400, scheme="dark")
+    whole(page)
+    levels = page.evaluate("() => [...document.querySelectorAll('[data-testid=stMain] :is(h1,h2,h3,h4,h5,h6)')].map(e => Number(e.tagName[1]))")
+    assert levels[0] == 1 and levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels)), levels
+    assert page.evaluate("() => document.querySelector('[data-testid=stMain]').scrollWidth") <= 400
+    assert page.evaluate(UNNAMED) == []
+    assert page.locator("[data-testid=stMain] [data-testid=stBaseButton-primary]:visible").count() <= 1
+    assert page.evaluate(CUT) == [], "a tile is cut off"
+    assert page.get_by_test_id("stException").count() == 0
+    assert serious(page, base) == []
+    page.emulate_media(color_scheme="light")
+    page.set_viewport_size({"width": 1400, "height": 900})
+    page.wait_for_function("() => getComputedStyle(document.querySelector('.stApp')).backgroundColor === 'rgb(255, 255, 255)'")
+    whole(page)
+    assert serious(page, base) == []
