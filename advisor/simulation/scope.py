@@ -7,6 +7,7 @@ from advisor.run import Run
 from advisor.simulation.request import CannotProbe
 
 RUNS = frozenset({"none", "ddp", "fsdp1", "fsdp2"})
+LOG_PROBABILITIES = frozenset({"dpo", "grpo"})
 CAUSAL = frozenset({None, "pretrain", "sft"})
 
 
@@ -24,8 +25,8 @@ def check(run: Run) -> None:
 def _why_not(run: Run, job: Job) -> str | None:
     if why := _several(run, job):
         return why
-    if job.objective not in CAUSAL:
-        return f"the {job.objective} objective's losses"
+    if why := _objective(run, job):
+        return why
     if job.model.vision is not None:
         return "images"
     if job.activations.sequence_packing == "padding-free":
@@ -39,7 +40,7 @@ def _why_not(run: Run, job: Job) -> str | None:
     offloaded = [name for name in ("parameters", "optimizer", "gradients", "activations") if getattr(job.offload, name) not in (None, "none")]
     if offloaded or job.offload.tiled_mlp:
         return f"offloading (offload.{offloaded[0] if offloaded else 'tiled_mlp'})"
-    if job.rollout is not None:
+    if job.rollout is not None and job.rollout.placement != "separate":
         return "a rollout engine on the same card"
     if any(d.kind in ("extra-holding", "retained") for d in run.deviations):
         return "copies or steps that a run holds by mistake"
@@ -54,4 +55,20 @@ def _several(run: Run, job: Job) -> str | None:
     apart = [name for name in ("pipeline", "context", "expert", "tensor") if (getattr(parallel, name) or 1) > 1]
     if apart:
         return f"{apart[0]} parallelism"
+    return None
+
+
+def _objective(run: Run, job: Job) -> str | None:
+    if job.objective in CAUSAL:
+        return None
+    if job.objective not in LOG_PROBABILITIES:
+        return f"the {job.objective} objective's losses"
+    if job.framework.name not in (None, "trl", "custom"):
+        return f"{job.framework.name}'s own {job.objective} step"
+    if job.activations.loss not in ("full-fp32", "full", None):
+        return f"a {job.activations.loss} loss under {job.objective}"
+    if run.world > 1 and job.reference == "copy":
+        return "a divided copy of the reference"
+    if job.reference not in (None, "none", "precomputed", "adapter-off", "copy", "separate"):
+        return f"a reference that is {job.reference}"
     return None

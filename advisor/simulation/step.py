@@ -10,7 +10,7 @@ import torch
 
 from advisor.job import Job
 from advisor.run import Run
-from advisor.simulation import building, fusing, kernels, optimizers, placing, quantising
+from advisor.simulation import building, fusing, kernels, objectives, optimizers, placing, quantising
 from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
 from advisor.simulation.frameworks import ON_ACCELERATE, TRAINERS
 from advisor.simulation.patching import patched
@@ -37,6 +37,7 @@ def record(
     """
     say("building the model on the meta device")
     model = building.build(run, device)
+    reference = objectives.reference_of(model, run.effective)
     patches = fusing.fuse(model, run.effective)
     world = dividing.world_of(run)
     with contextlib.ExitStack() as entered:
@@ -53,14 +54,15 @@ def record(
         if autocast is not None:
             entered.enter_context(emulated_autocast(autocast, frozenset({device, "cuda"})))
         entered.enter_context(patched(patches))
-        _steps(recorder, model, run, say, watch=watch)
+        _steps(recorder, model, reference, run, say, watch=watch)
     return recorder
 
 
-def _steps(recorder: Recorder, model: torch.nn.Module, run: Run, say: Say, *, watch: bool) -> None:
+def _steps(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Module | None, run: Run, say: Say, *, watch: bool) -> None:
     optimizer = optimizers.build(model, run.effective)
     recorder.experts = max((b.experts.number for b in run.architecture.blocks if b.experts), default=1) if run.architecture else 1
     _label_weights(recorder, model)
+    objectives.label_reference(recorder, reference)
     clip = run.effective.framework.name in TRAINERS
     with recorder if watch else contextlib.nullcontext():
         placing.follow(recorder, model)
@@ -70,22 +72,23 @@ def _steps(recorder: Recorder, model: torch.nn.Module, run: Run, say: Say, *, wa
         for step in range(STEPS):
             say(f"step {step + 1} of {STEPS}")
             recorder.step = step
-            _one_step(recorder, model, optimizer, run, clip=clip)
+            _one_step(recorder, model, reference, optimizer, run, clip=clip)
         recorder.close()
 
 
-def _one_step(recorder: Recorder, model: torch.nn.Module, optimizer: torch.optim.Optimizer, run: Run, *, clip: bool) -> None:
+def _one_step(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Module | None, optimizer: torch.optim.Optimizer, run: Run, *, clip: bool) -> None:
     job = run.effective
     forward = _forward(model, job, recorder.device)
+    judged = None if reference is None else _forward(reference, job, recorder.device)  # accelerate prepares the reference too
+    objectives.score(recorder, forward, job, model)
     micro_batches = min(job.batch.gradient_accumulation or 1, 2)  # the second micro batch meets gradients; a third adds nothing
     for number in range(micro_batches):
         unsynced = _unsynced(model, job, last=number == micro_batches - 1)
         recorder.phase, recorder.moment = "forward", placing.FORWARD
-        tokens = torch.zeros(job.batch.micro_batch or 1, job.batch.seq_len or 1, dtype=torch.long, device=recorder.device)
+        tokens = objectives.tokens_of(job, recorder.device)
         recorder.see(tokens, "input")
         with unsynced:
-            outputs = forward(input_ids=tokens, labels=tokens)
-            loss = outputs["loss"] if isinstance(outputs, dict) else outputs.loss
+            loss, outputs = objectives.loss_of(forward, tokens, job, model, judged)
             kept = outputs if job.framework.keeps_outputs else None
             del outputs
             recorder.phase, recorder.moment, recorder.module = "backward", placing.LOSS_BACKWARD, ""

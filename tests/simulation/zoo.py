@@ -30,8 +30,11 @@ MODELS = (
 )  # fmt: skip
 LORA = {"kind": "lora", "rank": 16, "targets": "all-linear"}
 AUTOCAST = {"weights": "fp32", "compute": "bf16", "mixed": "autocast"}
+FSDP = {**AUTOCAST, "mixed": "fsdp", "reduce": "fp32"}
 FULL = {"checkpointing": "full", "reentrant": False}
-TWO = {"hardware": {"gpu": "h100-80gb", "gpus_per_node": 8}}
+EIGHT = {"hardware": {"gpu": "h100-80gb", "gpus_per_node": 8}}
+TWO = {"hardware": {"gpu": "h100-80gb", "gpus_per_node": 2}}
+TRL = {"framework": {"name": "trl"}, "precision": {"mixed": "autocast"}}
 LONG = {"micro_batch": 4, "seq_len": 2048}
 SETTINGS: dict[str, dict[str, Any]] = {
     "full, bf16": {},
@@ -45,9 +48,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "qlora, checkpointing": {"method": {**LORA, "base": "nf4", "double_quant": True, "kbit_preparation": True}, "activations": FULL, "batch": LONG},
     "dora": {"method": {**LORA, "kind": "dora"}, "activations": FULL},
     "fsdp2, mixed precision, checkpointing": {
-        "parallel": {"strategy": "fsdp2", "shard": 8}, "precision": {**AUTOCAST, "mixed": "fsdp", "reduce": "fp32"}, "activations": FULL, "batch": LONG, **TWO,
+        "parallel": {"strategy": "fsdp2", "shard": 8}, "precision": FSDP, "activations": FULL, "batch": LONG, **EIGHT,
     },
-    "fsdp1, lora": {"parallel": {"strategy": "fsdp1", "shard": 2}, "method": LORA, "batch": LONG, "activations": FULL, **TWO},
+    "fsdp1, lora": {"parallel": {"strategy": "fsdp1", "shard": 2, "replicate": 1}, "method": LORA, "batch": LONG, "activations": FULL, **TWO},
+    "dpo, copy of the reference": {"objective": "dpo", "reference": "copy", "activations": {**FULL, "loss": "full-fp32"}, **TRL},
+    "dpo, lora": {"objective": "dpo", "reference": "adapter-off", "method": LORA, "activations": {**FULL, "loss": "full-fp32"}, **TRL},
+    "grpo, lora": {"objective": "grpo", "reference": "none", "method": LORA, "activations": {**FULL, "loss": "full-fp32"}, **TRL},
     "ddp": {"parallel": {"strategy": "ddp", "shard": 1, "replicate": 2}, **TWO},
 }  # fmt: skip
 LARGE = frozenset({"mistralai/Mistral-7B-v0.1", "allenai/OLMo-2-1124-7B", "Qwen/Qwen3-30B-A3B"})
@@ -83,7 +89,7 @@ def jobs() -> Iterator[tuple[str, Run]]:
                 "hardware": {"gpu": "h100-80gb"},
             }  # fmt: skip
             for section, values in sections.items():
-                job[section] = {**job.get(section, {}), **values}
+                job[section] = {**job.get(section, {}), **values} if isinstance(values, dict) else values
             yield f"{model}: {label}", resolve(read_job(job))
 
 
