@@ -146,6 +146,17 @@ def test_a_wrong_statement_is_a_sentence(job: Path, stated: str, says: str, caps
     assert says in captured.err and "Traceback" not in captured.err and captured.out == ""
 
 
+def test_what_was_seen_moves_the_causes_and_an_unknown_name_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "log.txt"
+    text.write_text("exits with return code = -9\n", encoding="utf-8")
+    cli.main(["diagnose", str(text)])
+    assert "--seen seen-oom-kill" in capsys.readouterr().out
+    cli.main(["diagnose", str(text), "--seen", "seen-oom-kill"])
+    assert "surely" in capsys.readouterr().out
+    assert cli.main(["diagnose", str(text), "--seen", "nothing"]) == 2
+    assert "seen-batch-1-fails" in capsys.readouterr().err
+
+
 def test_explain_opens_the_formula(job: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(["estimate", str(job), "--explain", "weights"])
     said = capsys.readouterr().out

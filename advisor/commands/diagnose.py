@@ -33,6 +33,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--link", action="store_true", help="print the query of a link that brings this diagnosis back, and nothing else")
     parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight, or when a copy or a fallback was found")
     options.add_overrides(parser)
+    parser.add_argument(
+        "--seen", action="append", default=[], metavar="WHAT", help="what a second try or a question showed, as the report names it, e.g. seen-batch-1-fails"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
             reading = replace(reading, job=job, evidence=evidence, state="read")
         except StatingError as error:
             raise UserError(str(error)) from None
+    if args.seen:
+        reading = _with_seen(reading, args.seen)
     report = diagnose_reading(reading)
     if args.json:
         from advisor.render import json
@@ -71,6 +76,18 @@ def run(args: argparse.Namespace) -> int:
     if args.strict and report.exit_code == 0 and (report.verdict == "tight" or doubled):
         return 1
     return int(report.exit_code)
+
+
+def _with_seen(reading: Reading, marks: list[str]) -> Reading:
+    """The reading with what was seen; an unknown name is refused with those that are known."""
+    from advisor.rules import observing
+    from advisor.rules.engine import all_rules
+
+    causes = frozenset(rule.id for rule in all_rules())
+    if unknown := next((mark for mark in marks if not observing.known(mark, causes)), None):
+        known = ", ".join((*observing.OBSERVATIONS, *sorted(observing.MOMENTS), "<cause>-remedied-fails"))
+        raise UserError(f"--seen {unknown[:60]}: nothing of that name can be seen; known are {known}")
+    return replace(reading, evidence=replace(reading.evidence, marks=(*reading.evidence.marks, *marks)), state="read")
 
 
 def _of_link(names: list[str]) -> Reading | None:

@@ -93,7 +93,8 @@ def _step(number: int, step: Step) -> str:
 
 def _question(report: Report) -> Iterator[str]:
     if report.next_question is not None:
-        yield f"### What would help most to know\n\n{escape(report.next_question.text)} (`{report.next_question.field}`)"
+        field = "" if report.next_question.answers else f" (`{report.next_question.field}`)"
+        yield f"### What would help most to know\n\n{escape(report.next_question.text)}{field}"
 
 
 def _disagreements(report: Report) -> Iterator[str]:

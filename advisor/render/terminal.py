@@ -35,7 +35,10 @@ def report(report: Report, paper: Paper) -> str:
         paper.heading("What would help most to know")
         moves = f" (moves the estimate by {show(report.next_question.moves_bytes)})" if report.next_question.moves_bytes else ""
         paper.say(f"{report.next_question.text}{moves}", indent=2)
-        paper.say(f"Answer with --set {report.next_question.field}=...", "dim", indent=2)
+        for answer in report.next_question.answers:
+            paper.say(f"--seen {answer.mark}: {answer.says}", "dim", indent=2)
+        if not report.next_question.answers:
+            paper.say(f"Answer with --set {report.next_question.field}=...", "dim", indent=2)
     if differing := words.disagreements(report):
         paper.heading("What does not agree")
         for sentence in differing:

@@ -35,6 +35,8 @@ def shortage(evidence: Evidence) -> Shortage | None:
         return "shm"
     if details.get("what") not in _ONLY_A_SIGNAL:
         return "said"
+    if "seen-oom-kill" in evidence.marks:
+        return "said"
     told = any(f.kind == "host-memory" and dict(f.details).get("what") not in _ONLY_A_SIGNAL for f in evidence.failures)
     return "said" if told or any(_SAID.search(line.text) for line in evidence.lines) else "killed"
 
