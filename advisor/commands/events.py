@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,9 @@ def run(args: argparse.Namespace) -> int:
             paper.say(
                 f"{finding.get('where') or '(place not known)'}: {finding['title']} [{finding['cause']}, step {finding.get('step', 0)}]", indent=2, hang=4
             )
+    for failure in data["failures"]:
+        said = failure.get("error") or failure.get("phase") or ""
+        paper.say(f"{failure['kind']}: {said}, step {failure.get('step', 'not known')}".replace(": ,", ","), indent=2, hang=4)
     if data["peaks"]:
         paper.heading("Largest live size by phase")
         for phase, size in data["peaks"].items():
@@ -58,29 +60,13 @@ def summary(log: Path) -> dict[str, Any]:
         UserError: the log can not be read, or holds no event.
     """
     from advisor.measurement.eventlog import read
+    from advisor.measurement.summing import summed
 
     broken: list[int] = []
-    findings: list[dict[str, Any]] = []
-    peaks: dict[str, int] = {}
-    attention: Counter[str] = Counter()
-    kinds: Counter[str] = Counter()
     try:
-        for event in read(log, broken=broken):
-            kinds[event["kind"]] += 1
-            if event["kind"] == "finding" and isinstance(event.get("title"), str) and isinstance(event.get("cause"), str):
-                findings.append(event)
-            elif event["kind"] == "step" and isinstance(event.get("peaks"), dict):
-                for phase, size in event["peaks"].items():
-                    if isinstance(size, int):
-                        peaks[str(phase)] = max(peaks.get(str(phase), 0), size)
-            elif event["kind"] == "attention":
-                attention[f"{event.get('backend')} at {event.get('where')}"] += 1
+        found = summed(read(log, broken=broken), broken)
     except OSError as error:
         raise UserError(f"{log} cannot be read: {error.strerror or error}") from None
-    if not kinds:
+    if not found["events"]:
         raise UserError(f"{log} holds no events; give the file that advisor.watch(..., log=FILE) wrote")
-    return {
-        "version": 1, "events": sum(kinds.values()), "steps": kinds["step"], "ended": kinds["end"] >= kinds["start"] > 0, "peaks": peaks,
-        "warnings": [f for f in findings if f.get("level") == "warning"], "notes": [f for f in findings if f.get("level") != "warning"],
-        "attention": dict(attention), "broken_lines": len(broken),
-    }  # fmt: skip
+    return found

@@ -35,7 +35,7 @@ def main() -> int:
     job, say = args.job.read_bytes(), _say if rank == 0 else _silent
     answer: dict[str, Any]
     if args.largest is not None:
-        answer = search(job, device, args.cap, *args.largest, say)
+        answer = search(job, device, args.cap, args.largest[0], args.largest[1], say)
     else:
         answer = attempt(job, device, args.cap, say)
     ran_out = answer["outcome"] == "ooms"

@@ -40,6 +40,20 @@ st.navigation(
             help="Run the model's own code without a GPU and count every tensor.",
         ),
         st.Page(
+            PAGES / "measure.py",
+            title="Measure",
+            icon=":material/straighten:",
+            url_path="measure",
+            help="Real steps on your own card, beside the estimate and the probe.",
+        ),
+        st.Page(
+            PAGES / "events.py",
+            title="Events",
+            icon=":material/visibility:",
+            url_path="events",
+            help="Open the log of a watched run: copies, widening, leaks, each with its line.",
+        ),
+        st.Page(
             PAGES / "learn.py",
             title="Learn",
             icon=":material/school:",

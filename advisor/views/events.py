@@ -72,7 +72,9 @@ def _findings(head: str, findings: Sequence[Mapping[str, Any]]) -> None:
         page = knowledge.path("causes") / f"{cause}.md" if cause.replace("-", "").isalnum() else None
         title = words.title("causes", cause) if page is not None and page.is_file() else cause.replace("-", " ").capitalize()
         st.subheader(plain(title))
-        rows = [(plain(f.get("where") or "not known"), plain(f["title"]), show(_bytes(f)) if _bytes(f) else "–", str(f.get("step", 0))) for f in members[:SHOWN]]
+        rows = [
+            (plain(f.get("where") or "not known"), plain(f["title"]), show(_bytes(f)) if _bytes(f) else "–", str(f.get("step", 0))) for f in members[:SHOWN]
+        ]
         st.markdown(table(("Place", "What", "Bytes", "Step"), rows, right=(2, 3)))
         if len(members) > SHOWN:
             st.caption(f"and {len(members) - SHOWN:,} more of this kind")
