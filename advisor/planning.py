@@ -7,16 +7,16 @@ from typing import Any
 
 from advisor.evidence import Evidence
 from advisor.planner.before import Offer, before
-from advisor.planner.constraints import ORDER, Constraints
+from advisor.planner.constraints import ALTERS, ORDER, Constraints
 from advisor.planner.curing import cure, remedies_of
 from advisor.planner.hardware import smallest_that_fits
 from advisor.planner.laying_out import laid_out
 from advisor.planner.layouts import Layout, layouts
 from advisor.planner.limits import Limits, limits, max_micro_batch, max_model, max_seq_len, which_cards
 from advisor.planner.measuring import Bench, Candidate
-from advisor.planner.searching import free, search, shrink
+from advisor.planner.searching import free, search, shrink, without_moot
 from advisor.planner.spending import spend
-from advisor.planner.stepping import alternatives, frontier, steps
+from advisor.planner.stepping import alternatives, frontier, steps, title
 from advisor.report import Finding, Plan, Step
 from advisor.run import Run
 from advisor.units import show
@@ -122,7 +122,7 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
 
 
 def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozenset[str], *, tightly: bool = False) -> Plan:
-    best = found[0]
+    best = without_moot(bench, found[0], first, tightly=tightly)
     chain = _until_it_fits(steps(bench, start, best, first, tightly=tightly))
     second = next((c for c in found[1:] if c.ids != best.ids and c.run.job != best.run.job), None)
     runner_up = steps(bench, start, second, first, tightly=tightly) if second is not None else ()
@@ -155,13 +155,25 @@ def _nothing(bench: Bench, start: Candidate, freed: Candidate, first: frozenset[
     irreducible = f"After all of it {part} still needs {show(size)} of the {show(least.capacity_bytes or 0)} usable; all together {show(least.used_bytes)}."
     hardware = smallest_that_fits(bench, least)
     if hardware is not None:
-        hardware = shrink(bench, hardware, freed, tightly=True)  # on the larger hardware not all of it is needed
+        hardware = without_moot(bench, shrink(bench, hardware, freed, tightly=True), first, tightly=True)  # on the larger hardware not all of it is needed
     chain = steps(bench, start, hardware if hardware is not None else least, first, tightly=True)
     if hardware is not None:
-        says = f"No set of changes fits this card. {_card_words(hardware)}"
+        says = f"No set of changes fits this card. {_card_words(hardware)}{_otherwise(bench, hardware)}"
     else:
         says = "No set of changes fits this card, and no single larger card of the catalogue holds it either: a smaller model, or more cards to divide over."
     return Plan(chain, hardware is not None, says, (), alternatives(bench, start, least), irreducible, frontier(bench, start))
+
+
+def _otherwise(bench: Bench, hardware: Candidate) -> str:
+    """What would do if something else may be learned: adapters on a packed base often need a much smaller card."""
+    able = [c for c in bench.measured() if 0 < c.altered <= METHOD and bench.constraints.within(len(c.changes) + 1)]
+    least = min(able, key=lambda c: c.used_bytes, default=None)
+    smaller = smallest_that_fits(bench, least) if least is not None else None
+    if smaller is None or (smaller.capacity_bytes or 0) * smaller.run.world >= 0.9 * (hardware.capacity_bytes or 0) * hardware.run.world:
+        return ""
+    named = ", ".join(title(name) for name, _ in smaller.changes if ALTERS.get(name))
+    card = smaller.run.card.name if smaller.run.card is not None else str(smaller.run.job.hardware.gpu)
+    return f" If what is learned may change ({named}), {smaller.run.world} x {card} would do."
 
 
 def _card_words(c: Candidate) -> str:

@@ -7,6 +7,8 @@ from advisor.planner.measuring import Bench, Candidate
 from advisor.run import Run
 
 MOST_DOUBLINGS = 6
+MOST_SIZES = 40  # cards of the catalogue, each larger than the one before
+ALREADY_TOO_SMALL = 0.9
 
 
 def on_card(run: Run, card: Card) -> Run:
@@ -24,10 +26,13 @@ def smallest_that_fits(bench: Bench, least: Candidate) -> Candidate | None:
             break
         if bench.fits(more, tightly=bench.margin_bytes is None):
             return more
-    for times in range(1, 8):
-        larger = bench.measure((*least.changes, ("larger-gpu", times)))
-        if larger is None:
+    for times in range(1, MOST_SIZES):
+        usable = bench.usable((*least.changes, ("larger-gpu", times)))
+        if usable is None:
             return None
-        if bench.fits(larger, tightly=bench.margin_bytes is None):
+        if usable < ALREADY_TOO_SMALL * least.used_bytes:
+            continue  # context and workspaces differ a little between cards, not so much
+        larger = bench.measure((*least.changes, ("larger-gpu", times)))
+        if larger is not None and bench.fits(larger, tightly=bench.margin_bytes is None):
             return larger
     return None

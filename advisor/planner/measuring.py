@@ -107,6 +107,11 @@ class Bench:
             return None
         return self._measured(key, *applied)
 
+    def usable(self, changes: Sequence[Change]) -> int | None:
+        """Usable bytes of the card that a set of changes ends on, without an estimate; ``None`` where one of them is not applicable."""
+        applied = self._applied(ordered(changes))
+        return None if applied is None else self.capacity(applied[0])
+
     def _applied(self, key: Changes) -> tuple[Run, bool, int] | None:
         """The run with the changes made, whether numbers stay exact, and how much else is learned; each step of it is made once, and not measured."""
         if not key:

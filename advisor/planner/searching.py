@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from advisor.planner.constraints import DIVIDING, OPENERS, REPEATABLE, RISK, WEIGHT, compatible
+from advisor.planner.constraints import ALTERS, DIVIDING, OPENERS, REPEATABLE, RISK, WEIGHT, compatible
 from advisor.planner.measuring import Bench, Candidate, Change, Changes, ordered
 from advisor.techniques import TIERLESS, all_techniques
 
@@ -24,8 +24,8 @@ BUDGET = 150  # estimates of one search, about 1 ms each
 ASKED = 6
 SHRUNK = 3
 GOOD_ENOUGH = 1.03  # of the time of a token: no need to look for a larger set that is faster
-FREE = frozenset({"copies", "fallback"})
 PAYS_LATER = DIVIDING | {"qlora"}  # these may pay only together with the next change
+DEAR = 1.6  # of the time of a token: checkpointing and a little besides; what costs more is worth a longer search
 ENOUGH_DEPTH = 3  # sets of up to three are looked at even where a smaller one fits; beyond, the first depth that fits is taken
 
 
@@ -67,7 +67,7 @@ def _singles(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: int
         if any(other.run.job == single.run.job for other in same):
             continue  # one switch of the trainer that two techniques come to
         same.append(single)
-        if lowers(single, base) or name in PAYS_LATER or (technique.tier in FREE and _lowers_a_phase(single, base)):
+        if lowers(single, base) or name in PAYS_LATER or _lowers_a_phase(single, base) > 0:
             found.append((name, 1))
             found.extend(_stronger(bench, base, name, single))
     return found
@@ -79,7 +79,7 @@ def lowers(c: Candidate, base: Candidate) -> bool:
 
 
 def _lowers_a_phase(c: Candidate, base: Candidate) -> int:
-    """Bytes that the phase in which it saves most needs less: what costs nothing may show only once another change has moved the peak."""
+    """Bytes that the phase in which it saves most needs less: a change may show only once another one has moved the peak there."""
     after = c.ledger.phases()
     return max((size - after.get(phase, size) for phase, size in base.ledger.phases().items()), default=0)
 
@@ -140,7 +140,7 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
         grown = [c for parent in level for s in singles if bench.spent < limit and (c := extended(parent, s)) is not None and (depth == 1 or lowers(c, parent))]
         found.extend(_proven(bench, grown, start, tightly=tightly))
         cheapest = min((cost(c, start)[1] for c in found), default=None)
-        enough = cheapest is not None and (cheapest <= GOOD_ENOUGH or depth >= ENOUGH_DEPTH)
+        enough = cheapest is not None and (cheapest <= GOOD_ENOUGH or (depth >= ENOUGH_DEPTH and cheapest <= DEAR))
         if not grown or bench.spent >= limit or enough:
             break
         open_ones = [c for c in grown if c not in found and (cheapest is None or cost(c, start)[1] < cheapest)]
@@ -164,8 +164,7 @@ def _gain(bench: Bench, base: Candidate, change: Change, openers: list[str]) -> 
     """Bytes that a change saves alone, or, where it does not apply alone, on top of what opens the way for it."""
     alone = bench.measure((*base.changes, change))
     if alone is not None:
-        saved = base.used_bytes - alone.used_bytes
-        return max(saved, _lowers_a_phase(alone, base)) if all_techniques()[change[0]].tier in FREE else saved
+        return max(base.used_bytes - alone.used_bytes, _lowers_a_phase(alone, base))
     gain = 0
     for opener in openers:
         opened, both = bench.measure((*base.changes, (opener, 1))), bench.measure((*base.changes, (opener, 1), change))
@@ -226,7 +225,7 @@ def added(c: Candidate, base: Candidate) -> tuple[Change, ...]:
 
 def shrink(bench: Bench, c: Candidate, base: Candidate, *, tightly: bool = False) -> Candidate:
     """Leave out, and weaken, what is not needed for it to fit."""
-    for change in sorted(added(c, base), key=lambda x: -RISK.get(x[0], 0)):
+    for change in sorted(added(c, base), key=lambda x: (-ALTERS.get(x[0], 0), -RISK.get(x[0], 0))):
         name, times = change
         for weaker in [None] if times == 1 else [None, *((name, t) for t in range(1, times))]:
             rest = tuple(x for x in c.changes if x != change)
@@ -234,4 +233,15 @@ def shrink(bench: Bench, c: Candidate, base: Candidate, *, tightly: bool = False
             if tried is not None and bench.fits(tried, tightly=tightly):
                 c = tried
                 break
+    return c
+
+
+def without_moot(bench: Bench, c: Candidate, kept: frozenset[str], *, tightly: bool = False) -> Candidate:
+    """Leave out free changes that a later one has made pointless (a fused step of an optimizer that then is another one); ``kept`` ids stay."""
+    for change in c.changes:
+        if change[0] in kept or all_techniques()[change[0]].tier not in ("copies", "fallback"):
+            continue
+        tried = bench.measure(tuple(x for x in c.changes if x != change))
+        if tried is not None and tried.used_bytes <= c.used_bytes and tried.seconds_per_token <= c.seconds_per_token and bench.fits(tried, tightly=tightly):
+            c = tried
     return c

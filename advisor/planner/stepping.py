@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor import knowledge
 from advisor.planner import words
+from advisor.planner.agreeing import agreeing
 from advisor.planner.constraints import ORDER
 from advisor.planner.lines import changed_lines, lines
 from advisor.planner.measuring import Bench, Candidate, Change, ordered, technique_of
@@ -27,7 +28,7 @@ def steps(bench: Bench, start: Candidate, end: Candidate, first: frozenset[str],
             continue
         out.append(_step(bench, sequence[index], before, after, tightly=tightly, end=end.run))
         before = after
-    return tuple(out)
+    return agreeing(out)
 
 
 def _step(bench: Bench, change: Change, before: Candidate, after: Candidate, *, tightly: bool, end: Run | None = None) -> Step:

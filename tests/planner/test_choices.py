@@ -130,3 +130,31 @@ def test_at_most_n_changes() -> None:
     start = run(hardware={"gpu": "t4-16gb"}, batch={"micro_batch": 2})
     made = plan(start, allow=Constraints(most_changes=1))
     assert len([s for s in made.steps if s.tier in ("shard", "batch")]) <= 1
+
+
+def test_no_two_lines_of_a_plan_disagree() -> None:
+    from advisor.planner.agreeing import agreeing
+    from advisor.report import Step
+
+    def step(name: str, **settings: tuple[str, ...]) -> Step:
+        return Step(name, name, "batch", True, 2, 1, 1.0, True, settings, "why")
+
+    first = step(
+        "a", axolotl=("gradient_checkpointing: true", "micro_batch_size: 2"), torchtune=("optimizer:", "  _component_: torch.optim.AdamW", "  fused: true")
+    )
+    later = step("b", axolotl=("gradient_checkpointing: unsloth",), torchtune=("optimizer:", "  _component_: bitsandbytes.optim.AdamW8bit"), script=("x = 1",))
+    made = agreeing((first, later))
+    assert made[0].settings["axolotl"] == ("gradient_checkpointing: unsloth", "micro_batch_size: 2")
+    assert made[0].settings["torchtune"] == ("optimizer:", "  _component_: bitsandbytes.optim.AdamW8bit", "  fused: true")
+    assert made[1].settings == later.settings
+
+
+def test_where_only_hardware_is_left_a_smaller_card_for_a_packed_base_is_named() -> None:
+    start = run(
+        model={"name": "meta-llama/Llama-3.1-70B"}, method={"kind": "lora"}, hardware={"gpu": "rtx3090-24gb"}, batch={"micro_batch": 1, "seq_len": 1024}
+    )
+    made = plan(start)
+    assert made.fits
+    assert made.steps[-1].technique == "larger-gpu"
+    assert made.irreducible
+    assert "If what is learned may change" in made.summary
