@@ -187,7 +187,7 @@ def test_an_explored_job_is_what_diagnose_shared() -> None:
     assert (at.session_state.explored.model.name, at.session_state.explored.batch.micro_batch) == ("Qwen/Qwen2.5-7B", 3)
 
 
-@pytest.mark.parametrize("kind", ["causes", "techniques", "cards", "models"])
+@pytest.mark.parametrize("kind", ["causes", "techniques", "cards", "models", "frameworks"])
 def test_each_shelf_of_the_library_opens(kind: str) -> None:
     at = app().run()
     at.switch_page("../../pages/library.py")
@@ -242,3 +242,22 @@ def test_a_question_about_what_was_seen_is_answered_or_left_open() -> None:
     assert asked is not None and asked.answers
     at.button(key="seen:unknown").click().run()
     assert not at.exception and not any(b.key == f"seen:{asked.answers[0].mark}" and b.label == asked.answers[0].says for b in at.button)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "column"), [("cards", None, "Sources"), ("models", None, "Source"), ("frameworks", None, "Source"), ("frameworks", "trl", None)]
+)
+def test_every_list_of_the_library_says_where_it_was_read(kind: str, name: str | None, column: str | None) -> None:
+    at = app().run()
+    at.switch_page("../../pages/library.py")
+    at.query_params["kind"] = kind
+    if name:
+        at.query_params["page"] = name
+    at.run()
+    assert not at.exception
+    if column:
+        listed = at.dataframe[0].value
+        assert listed[column].str.len().gt(3).all(), listed[listed[column].str.len() <= 3]
+    else:
+        assert "per_device" in texts(at) or "precompute" in texts(at)
+        assert "Source: trl" in texts(at)
