@@ -53,12 +53,18 @@ def _toml(_table: Table, pairs: Sequence[Pair]) -> list[str]:
     return [line for section, content in sections.items() for line in ([f"[{section}]"] if section else []) + content]
 
 
-def _flags(_table: Table, pairs: Sequence[Pair]) -> list[str]:
+WITHOUT = "# without --"  # a switch that takes no value is turned off by leaving it out
+
+
+def _flags(table: Table, pairs: Sequence[Pair]) -> list[str]:
     """``--key value``; a switch that is on stands alone."""
     out = []
     for _, key, raw in pairs:
         if isinstance(raw, list | tuple) and not raw:
             continue  # nothing is said by leaving the flag out
+        if raw is False and table.switches == "bare":
+            out.append(f"{WITHOUT}{key}")
+            continue
         words = " ".join(str(item) for item in raw) if isinstance(raw, list | tuple) else str(raw)
         out.append(f"--{key}" if raw is True else f"--{key} {words.lower() if isinstance(raw, bool) else words}")
     return out

@@ -124,6 +124,7 @@ class Table(_Strict):
     hides: tuple[str, ...] = ()  # layers below that its users cannot write to
     writes_when: Mapping[str, Mapping[str, tuple[Any, ...]]] = Field(default_factory=dict)  # a key or its first part ("": the table) -> what the job must have
     syntax: Syntax
+    switches: Literal["valued", "bare"] = "valued"  # bare: a flag that is off is left out, no value stands behind it
     scopes: tuple[str, ...] = ()  # Python calls or commands whose arguments are this table's; the first is written
     marks: tuple[str, ...] = ()  # keys that by themselves say whose file this is
     file_marks: tuple[str, ...] = ()  # marks in files only: on command lines other programs take the key too

@@ -11,7 +11,7 @@ from advisor.frameworks.codecs import CODECS
 from advisor.frameworks.decode import decode
 from advisor.frameworks.derive import DERIVATIONS
 from advisor.frameworks.settings import settings, written
-from advisor.frameworks.syntax import render
+from advisor.frameworks.syntax import WITHOUT, render
 from advisor.frameworks.table import Entry, Table, names, of_framework, stack, table
 from advisor.job import Job
 from advisor.reading.configs import from_json, from_overrides, from_python, from_shell, from_toml, from_yaml
@@ -79,7 +79,11 @@ def test_fields_to_lines_to_fields(owner: Table, entry: Entry, fields: dict[str,
     job = job_with(fields)
     pairs = [(entry, key, raw) for key, raw, _ in written(entry, fields, job)]
     assert pairs, "nothing was written"
-    text = snippet(owner, entry, render(owner, pairs))
+    lines = render(owner, pairs)
+    if any(line.startswith(WITHOUT) for line in lines):  # told by leaving the switch out
+        assert owner.switches == "bare"
+        return
+    text = snippet(owner, entry, lines)
     parsed = READERS[entry.syntax or owner.syntax](text)
     assert parsed is not None, text
     read = {fact.field: fact.value for fact in decode(parsed.keys, (owner,), "file").facts}

@@ -10,7 +10,7 @@ from advisor.frameworks.decode import decode
 from advisor.frameworks.table import of_framework, stack, table
 from advisor.job import read_job
 from advisor.planner.lines import SCRIPT, changed_lines, following
-from advisor.reading.configs import from_json, from_overrides, from_python, from_shell, from_toml, from_yaml
+from advisor.reading.configs import comments, from_json, from_overrides, from_python, from_shell, from_toml, from_yaml
 from advisor.run import Run, resolve
 from advisor.techniques import NotApplicable, all_techniques
 
@@ -118,7 +118,10 @@ def _parsed(layer: str, lines: list[str]) -> Iterator[Any]:
         scope = "SFTConfig" if layer == "unsloth" else next(iter(table(layer).scopes), "call")  # Unsloth's users write TRL's
         yield from_python.parse("\n".join([f"{scope}({', '.join(own)})" if own else "", *(call.replace("(..., ", "(") for call in calls)]))
     elif syntax == "flags":
-        yield from_shell.parse("train.py " + " ".join(rest))
+        remarks = [line for line in rest if line.startswith("#")]  # "# without --sequence-parallel": a switch that is left out
+        parsed = from_shell.parse("\n".join(["train.py " + " ".join(line for line in rest if line not in remarks), *remarks]))
+        parsed.keys += comments.keys(parsed.comments)
+        yield parsed
     else:
         yield {"yaml": from_yaml.parse, "json": from_json.parse, "toml": lambda t: from_toml.parse(t, named=True), "overrides": from_overrides.parse}[syntax](
             "\n".join(rest)

@@ -85,8 +85,9 @@ def swift_sequence(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_swift_sequence(wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:
-    """The length of a job without completions; a generating job's two bounds are the user's to choose."""
-    return {} if after.rollout is not None else {"max_length": wanted["batch.seq_len"]}
+    """The length; a generating job's is shared by prompt and completion, half each."""
+    length = wanted["batch.seq_len"]
+    return {"max_length": length} if after.rollout is None else {"max_length": length - length // 2, "max_completion_length": length // 2}
 
 
 def slime_budget(raw: Mapping[str, Any]) -> dict[str, Any]:

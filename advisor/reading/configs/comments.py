@@ -14,6 +14,7 @@ from advisor.reading.configs.shell_words import literal
 
 _PAIR = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.\w+)*)\s?=\s?(\"[^\"]*\"|'[^']*'|[\w.\-/]+)")
 _NUMBERED = re.compile(r"\b(max_seq_length|max_length|seq_len|sequence length|batch size|micro batch|batch|seq)\s*(?:of|:|is)?\s+(\d{1,7})\b", re.IGNORECASE)
+_WITHOUT = re.compile(r"^without --([A-Za-z_][\w.\-]*)$")
 _NAMES = {"sequence length": "seq_len", "seq": "seq_len", "batch size": "batch_size", "batch": "batch_size", "micro batch": "micro_batch_size"}
 _CARDS = re.compile(r"\b(\d{1,4})\s*(?:x|×|\*)\s*((?:NVIDIA |AMD )?(?:Tesla |GeForce )?[A-Z][\w\-]*(?: [\w\-]+){0,4})", re.IGNORECASE)
 _CARD = re.compile(
@@ -62,6 +63,8 @@ def keys(comments: Sequence[tuple[int, str]]) -> Iterator[Key]:
             yield Key(match.group(1), literal(match.group(2).strip("\"'")), line, text, "comment", weak=True)
         for match in re.finditer(r"--([A-Za-z_][\w\-]*)[ =]([\w.\-/]+)", text):
             yield Key(match.group(1), literal(match.group(2)), line, text, "comment", weak=True)
+        for match in _WITHOUT.finditer(text):
+            yield Key(match.group(1), False, line, text, "comment", weak=True)
         for match in _NUMBERED.finditer(text):
             name = match.group(1).lower()
             yield Key(_NAMES.get(name, name), int(match.group(2)), line, text, "comment", weak=True)
