@@ -92,6 +92,7 @@ def bytes_of(number: str, unit: str | None) -> int | None:
 
 def columns(text: Excerpt) -> Iterator[Sample]:
     """Rows of a step and a bare number under a line that speaks of memory: ``step  mem`` above ``0 1834``."""
+    yield from _named_columns(text)
     rows: list[tuple[str, int, str, int | None]] = []
     told: str | None = None
     for line in text.lines:
@@ -103,6 +104,23 @@ def columns(text: Excerpt) -> Iterator[Sample]:
         rows = []
         told = line.text.strip()[:100] if _HEADING.search(line.text) and len(line.text) < 200 else None
     yield from _column(told, rows)
+
+
+_CELL = lazily(rf"^{F}(GiB|GB|MiB|MB|G|M)$", re.IGNORECASE)
+_MEMORY = lazily(r"^(?:gpu|cuda|v?ram)?_?mem(?:ory)?(?:_(?:gib|gb|mib|mb|used))?$|^gpu_mem$|^vram$", re.IGNORECASE)
+
+
+def _named_columns(text: Excerpt) -> Iterator[Sample]:
+    """Tables whose heading names a memory column, as ultralytics prints them (``Epoch  GPU_mem  box_loss``: memory_reserved over 1e9)."""
+    column, width, label = -1, 0, ""
+    for number, line in enumerate(text.lines):
+        cells = line.text.split()
+        named = next((i for i, cell in enumerate(cells) if _MEMORY.search(cell)), None) if 2 <= len(cells) <= 20 else None
+        if named is not None:
+            column, width, label = named, len(cells), line.text.strip()[:100]
+        elif column >= 0 and len(cells) >= width and (m := _CELL.match(cells[column])) is not None:
+            step = re.match(r"(\d{1,9})(?:/\d{1,9})?$", cells[0])
+            yield Sample(text.where(line), label, int(step[1]) if step else number, line.rank, device_used_bytes=bytes_of(m[1], m[2]))
 
 
 def _column(told: str | None, rows: list[tuple[str, int, str, int | None]]) -> Iterator[Sample]:

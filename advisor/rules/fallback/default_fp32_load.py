@@ -65,6 +65,7 @@ def _wide_request(run: Run, evidence: Evidence) -> str | None:
 
 
 _FP32 = re.compile(r"^\s*(?:>>> |Out ?\[\d+\]: )?torch\.float32(?:[\s,]+[\d_,]{7,18})?\s*$")
+_MATRIX = re.compile(r"\b(?:layers|h|blocks?|layer)\.\d+\.(?!.*(?:norm|ln_|lora))[\w.]+\.weight\b.{0,40}\b(?:torch\.)?float32\b")  # named_parameters, printed
 _ASKED = re.compile(r"parameters\(\)\)?\S*\.dtype|\.weight\.dtype|\bp(?:aram)?\.dtype|model\.dtype")
 
 
@@ -72,6 +73,9 @@ def _shown(run: Run, evidence: Evidence) -> str | None:
     """``torch.float32`` stands alone on a line, beside a parameter count or under code that prints a parameter's dtype."""
     if run.job.method.base in QUANTISED:
         return None
+    matrix = next((line for line in evidence.lines if _MATRIX.search(line.text)), None)
+    if matrix is not None:
+        return f"{matrix.where}: a matrix of a block is shown in fp32"
     asked = any(_ASKED.search(line.text) for line in evidence.lines)
     for line in evidence.lines:
         if _FP32.match(line.text) and (asked or re.search(r"\d{7,}", line.text)):

@@ -23,6 +23,14 @@ def _enough(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+def _close(run: Run, evidence: Evidence) -> str | None:
+    """The pieces are less than one and a half times the request: an only slightly larger batch would have failed without any hole."""
+    figures = counters.of(evidence)
+    if _enough(run, evidence) is None or figures.stranded is None or figures.requested is None or figures.stranded >= 1.5 * figures.requested:
+        return None
+    return f"{show(figures.stranded)} in pieces are hardly more than the {show(figures.requested)} that were asked for"
+
+
 def _barely(_run: Run, evidence: Evidence) -> str | None:
     """The pieces do only together with the free bytes: one such request more and the card is full."""
     figures = counters.of(evidence)
@@ -101,6 +109,9 @@ RULE = Rule(
             "enough in pieces",
             "c10 CUDACachingAllocator: reserved - allocated after release_cached_blocks is split remainders",
             when=_enough,
+        ),
+        Mark(
+            "fragmentation-close", -1.0, "hardly more than the request", "the more the pieces exceed it, the less it is only that the card is full", when=_close
         ),
         Mark("fragmentation-barely", 2.0, "barely enough in pieces", "the same counters", when=_barely),
         Mark("fragmentation-much", 1.5, "much is stranded", "the same counter", when=_much),
