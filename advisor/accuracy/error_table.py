@@ -1,12 +1,15 @@
-"""Makes ``knowledge/errors.yaml``: measured over estimated by kind of run, from the public measurements.
+"""Makes ``knowledge/errors.yaml``: how far public measurements lie outside what the run itself leaves open, by total and kind of run.
 
-``python -m advisor.accuracy.error_table`` writes the table and prints how often the ranges hold runs of a source that was left out. A kind
-counts where it has rows of at least two sources, or many of one for a narrow kind; a source weighs the root of its number of rows.
+``python -m advisor.accuracy.error_table`` writes the table and prints how often the ranges hold runs of a source that was left out. Rows of one
+source are alike, so each source weighs the same. A kind of few sources is drawn towards the wider kind it belongs to, which counts as a third of
+a source: what one source shows of its own rows is less than what the next source will show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -16,12 +19,13 @@ import yaml
 from advisor import knowledge
 from advisor.accuracy.measured import TOTAL_OF, load
 from advisor.arithmetic import CannotEstimate, estimate
-from advisor.arithmetic.interval import TOTALS, kinds
+from advisor.arithmetic.interval import TOTALS, kinds, structural
+from advisor.ledger import Interval
 from advisor.run import resolve
+from advisor.units import GIB
 
-SHARE = 0.05  # left out at each end
-LEAST_ROWS = 6
-MANY_ROWS = 15
+SHARE = 0.02  # of the sources' weight, left out at each end
+PARENT = 1 / 3  # sources that the wider kind counts for
 HEADER = "# Measured over estimated, by total and kind of run (advisor/accuracy/error_table.py makes this; do not edit).\n"
 
 
@@ -33,76 +37,100 @@ class Row:
     source: str
     kinds: tuple[str, ...]
     ratio: float
+    open: float = 0.0  # width of the range that the run itself leaves open, of the estimate
 
 
 def rows() -> list[Row]:
     """All measured runs that can be estimated, ranges aside."""
     out = []
     for m in load([knowledge.path("measurements")]):
-        if m.job is None or m.gib is None:
+        if m.job is None:
             continue
+        run = resolve(m.job)
+        measured = m.gib * GIB if m.gib is not None else run.usable[0] if run.usable else 0  # a run that ran out needed at least the card
         try:
-            run = resolve(m.job)
-            expected = estimate(run).expected_totals()[TOTAL_OF[m.metric]].expected
+            range_ = structural(run, estimate(run), estimate)[TOTAL_OF[m.metric]]
         except CannotEstimate:
             continue
-        if expected:
-            out.append(Row(TOTAL_OF[m.metric], m.source, kinds(run), m.gib * 2**30 / expected))
+        if range_.expected and (m.gib is not None or measured > range_.high):
+            out.append(Row(TOTAL_OF[m.metric], m.source, kinds(run), beyond(measured, range_), (range_.high - range_.low) / range_.expected))
     return out
+
+
+def beyond(measured: float, range_: Interval) -> float:
+    """How far a figure lies outside the range that the run itself leaves open: 1 within, else measured over the end that is nearer."""
+    if measured < range_.low:
+        return measured / range_.low
+    return measured / range_.high if measured > range_.high else 1.0
 
 
 def table(found: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """The ranges, by total and kind. ``device_used`` and ``max_reserved`` help each other out: both are beyond what is allocated."""
     out: dict[str, dict[str, Any]] = {}
+    chains = sorted({r.kinds for r in found})
     for total in TOTALS:
         own = [r for r in found if r.total == total]
         related = own if total in ("max_allocated", "host") else [r for r in found if r.total in ("max_reserved", "device_used")]
-        for chosen in (own, related):
-            for kind in {k for r in chosen for k in r.kinds}:
-                members = [r for r in chosen if kind in r.kinds]
-                sources = {r.source for r in members}
-                if kind in out.get(total, {}) or len(members) < LEAST_ROWS or (len(sources) < 2 and not ("version" in kind and len(members) >= MANY_ROWS)):
-                    continue
-                low, high = _range(members)
-                out.setdefault(total, {})[kind] = {"low": round(low, 4), "high": round(high, 4), "rows": len(members), "sources": len(sources)}
-    return {total: dict(sorted(kept.items())) for total, kept in out.items()}
+        if not own:
+            continue
+        kept: dict[str, dict[str, Any]] = {}
+        for chain in chains:
+            wider: list[dict[str, Any]] = []
+            for kind in reversed(chain):
+                members = [r for r in own if kind in r.kinds] or [r for r in related if kind in r.kinds]
+                if members and kind not in kept:
+                    sources = len({r.source for r in members})
+                    parent = next((entry for entry in wider if entry["sources"] > sources), None)  # one of the same sources knows no more
+                    kept[kind] = _entry(members if wider else related, parent)
+                if kind in kept:
+                    wider.insert(0, kept[kind])
+        out[total] = dict(sorted(kept.items()))
+    return out
 
 
-def _range(members: Iterable[Row]) -> tuple[float, float]:
-    """Weighted quantiles, widened to hold an exact estimate."""
-    listed = sorted(members, key=lambda r: r.ratio)
-    count: dict[str, int] = {}
-    for r in listed:
-        count[r.source] = count.get(r.source, 0) + 1
-    weights = [count[r.source] ** -0.5 for r in listed]
-    whole = sum(weights)
-    passed, low, high = 0.0, listed[0].ratio, listed[-1].ratio
-    for r, w in zip(listed, weights, strict=True):
+def _entry(members: Sequence[Row], parent: dict[str, Any] | None) -> dict[str, Any]:
+    sources = len({r.source for r in members})
+    low, high = _range(members)
+    if parent is not None:
+        low, high = min(low, _towards(low, parent["low"], sources)), max(high, _towards(high, parent["high"], sources))
+    return {"low": math.floor(low * 1e4) / 1e4, "high": math.ceil(high * 1e4) / 1e4, "rows": len(members), "sources": sources}
+
+
+def _towards(own: float, parent: float, sources: int) -> float:
+    return math.exp((sources * math.log(own) + PARENT * math.log(parent)) / (sources + PARENT))
+
+
+def _range(members: Sequence[Row]) -> tuple[float, float]:
+    """Quantiles with the same weight for each source, widened to hold an exact estimate."""
+    count = Counter(r.source for r in members)
+    listed = sorted((r.ratio, 1 / count[r.source]) for r in members)
+    whole = sum(weight for _, weight in listed)
+    passed, low, high = 0.0, listed[0][0], listed[-1][0]
+    for ratio, weight in listed:
         if passed / whole <= SHARE:
-            low = r.ratio
-        passed += w
+            low = ratio
+        passed += weight
         if passed / whole >= 1 - SHARE:
-            high = r.ratio
+            high = ratio
             break
     return min(low, 1.0), max(high, 1.0)
 
 
-def left_out(found: Sequence[Row]) -> tuple[float, float]:
-    """How often the ranges of the other sources hold a source's rows (each source the same weight), and their median width."""
-    held, widths = [], []
-    for source in {r.source for r in found}:
+def left_out(found: Sequence[Row]) -> dict[str, float]:
+    """How often the ranges of the other sources hold a source's rows: of all rows, and of each source with the same weight; and the median width."""
+    held, each, widths = [], [], []
+    for source in sorted({r.source for r in found}):
         others = table([r for r in found if r.source != source])
         inside = []
         for r in (r for r in found if r.source == source):
-            kind = next((k for k in r.kinds if k in others.get(r.total, {})), None)
-            if kind is None:
-                continue
-            low, high = others[r.total][kind]["low"], others[r.total][kind]["high"]
+            known = others.get(r.total, {})
+            kind = next((k for k in r.kinds if k in known), None)
+            low, high = (known[kind]["low"], known[kind]["high"]) if kind else (1.0, 1.0)
             inside.append(low <= r.ratio <= high)
-            widths.append(high - low)
-        if inside:
-            held.append(sum(inside) / len(inside))
-    return sum(held) / max(1, len(held)), median(widths) if widths else 0.0
+            widths.append(high - low + r.open)
+        held += inside
+        each.append(sum(inside) / len(inside))
+    return {"rows": sum(held) / max(1, len(held)), "sources": sum(each) / max(1, len(each)), "width": median(widths) if widths else 0.0}
 
 
 def main() -> None:
@@ -110,8 +138,8 @@ def main() -> None:
     found = rows()
     made = table(found)
     knowledge.path("errors.yaml").write_text(HEADER + yaml.safe_dump(made, sort_keys=False), encoding="utf-8")
-    coverage, width = left_out(found)
-    print(f"{len(found)} rows of {len({r.source for r in found})} sources; left out, held {coverage:.0%}, median width {width:.0%}")
+    out = left_out(found)
+    print(f"{len(found)} rows of {len({r.source for r in found})} sources; left out in turn, {out['rows']:.0%} held, median width {out['width']:.0%}")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ DTYPES: dict[int | None, str] = {1: "int8", 2: "bf16", 4: "fp32"}
 LASTING = "bitsandbytes < 0.43.2 MatMul4Bit keeps its input; litgpt's loop names the old loss"
 SOURCE = "autograd's saved tensors of the modelling code, operation by operation (arithmetic/blocks)"
 REENTRANT = "torch.utils.checkpoint.CheckpointFunction.backward holds the outputs it recomputed"
+STRANDED = "reserved over alive"  # of what comes and goes in a block's forward pass: read by the allocator's part
 UNSHARDED = frozenset({"none", "ddp"})
 _RUNNING: dict[tuple[int, int, int, int, int, bool], tuple[Step, Counted, tuple[Holding, ...]]] = {}
 _MOST_KNOWN = 2048
@@ -151,6 +152,7 @@ def _forward(put: _Put, c: Counted, *, kept: bool) -> Iterator[Holding]:
     size = max(c.forward if kept else c.bare, key=put.bytes)
     if put.bytes(size) <= 0:
         return
-    yield put.holding("temporaries of a block's forward", (size[0], size[1], size[2], 0.0), 1, FORWARD_ONLY, None)
+    temporaries = put.holding("temporaries of a block's forward", (size[0], size[1], size[2], 0.0), 1, FORWARD_ONLY, None)
+    yield temporaries if kept else replace(temporaries, values={**temporaries.values, STRANDED: c.stranded})
     if size[3]:
         yield put.holding("dequantised weight in forward", (0.0, 0.0, 0.0, size[3]), 1, FORWARD_ONLY, None)

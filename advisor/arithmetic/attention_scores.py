@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from advisor.architecture import Block
 from advisor.arithmetic import moments as at
-from advisor.arithmetic import traits
 from advisor.arithmetic.blocks.setting import Kernel
 from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
@@ -15,6 +14,16 @@ REPEATED_BY_FLASH = {  # families whose flash attention repeats keys and values 
     "mistral": (4, 48), "mixtral": (4, 48), "phi3": (4, 48), "qwen2": (4, 48), "starcoder2": (4, 48), "zamba": (4, 48),
     "qwen2_vl": (4, 53), "qwen2_5_vl": (4, 53), "idefics2": (4, 53), "qwen2_moe": (5,), "jamba": (5,), "phimoe": (5,),
 }  # fmt: skip
+# Families whose transformers code knows no scaled_dot_product_attention, and the version that ends it (None: none up to 5.24): "sdpa", which is only
+# a default there, means eager code. Read in the wheels of 4.36 to 5.24 (``_supports_sdpa`` in modeling_*.py); a bound between two read versions is the later.
+EAGER_UNTIL: dict[str, tuple[int, ...] | None] = {
+    "mistral": (4, 37), "mixtral": (4, 37), "phi": (4, 39), "stablelm": (4, 39), "bert": (4, 41), "gpt2": (4, 42), "gpt_neox": (4, 42), "roberta": (4, 45),
+    "camembert": (4, 45), "phi3": (4, 45), "opt": (4, 46), "distilbert": (4, 46), "electra": (5,), "t5": (5, 16), "mt5": (5, 16), "umt5": (5, 16),
+    "gptj": (5, 20), "bloom": None, "mpt": None, "gpt_neo": None, "codegen": None, "gpt_oss": None, "gpt_neox_japanese": None,
+    "deberta-v2": None, "deberta": None, "longt5": None, "switch_transformers": None,
+}  # fmt: skip
+RECENT = (5, 10)  # a family that learnt it after this is taken for eager where no version is known
+BROADCASTS = frozenset({"falcon"})  # one key head is left to broadcast: heads differ, which no fused kernel takes (modeling_falcon.FalconAttention)
 NATIVE_GROUPS_SINCE = (4, 54)  # transformers' sdpa_attention_forward passes enable_gqa instead of repeating
 FLASH_HEAD = 256  # largest head size of flash attention (flash_api.cpp; sdp_utils.cpp check_head_dim_size_flash)
 
@@ -35,7 +44,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
 def kernel_of(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     """The kernel, and whether a padding mask reaches it (then keys and values are expanded to all heads)."""
     asked = ctx.attention
-    if asked == "eager" or traits.of(ctx.arch.model_type).scores:
+    if asked == "eager" or (asked == "sdpa" and eager_only(ctx)):
         return "eager", True
     if asked in ("te-fused", "te-unfused", "flex"):
         return asked, False  # type: ignore[return-value]
@@ -44,6 +53,20 @@ def kernel_of(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     if asked == "xformers":
         return "efficient", False
     return sdpa(ctx, block)
+
+
+def eager_only(ctx: Context) -> bool:
+    """Whether Hugging Face's code of this family and version has no scaled_dot_product_attention to choose."""
+    kind = ctx.arch.model_type
+    if ctx.source != "huggingface" or kind not in EAGER_UNTIL:
+        return False
+    end = EAGER_UNTIL[kind]
+    return end is None or not ctx.at_least("transformers", *end, unknown=end < RECENT)
+
+
+def narrow_softmax(ctx: Context) -> bool:
+    """Whether the softmax of eager code runs in the scores' own dtype: gpt-oss (scores and sinks joined), T5 since it knows sdpa."""
+    return ctx.source == "huggingface" and (ctx.arch.model_type == "gpt_oss" or (ctx.arch.model_type in ("t5", "mt5", "umt5") and not eager_only(ctx)))
 
 
 def capped(ctx: Context) -> bool:
@@ -80,6 +103,8 @@ def sdpa(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     if capped(ctx) and ctx.source in ("huggingface", "litgpt"):  # no fused kernel caps scores
         return "eager", True
     if old and ctx.job.precision.compute == "bf16":
+        return "math", masked
+    if ctx.source == "huggingface" and ctx.arch.model_type in BROADCASTS and block.kv_heads == 1 < block.heads:
         return "math", masked
     equal = block.head_dim == block.v_head_dim
     if sixteen and not masked and not old and equal and block.head_dim <= FLASH_HEAD:

@@ -13,11 +13,14 @@ from typing import Any
 
 from advisor import knowledge
 from advisor.arithmetic.context import CannotEstimate
+from advisor.arithmetic.outside import AT_LEAST, AT_MOST
 from advisor.evidence import Fact
-from advisor.ledger import Interval, Ledger
+from advisor.ledger import OUTSIDE_ALLOCATED, Interval, Ledger
 from advisor.run import Run
 
 PACKAGE = {"huggingface": "transformers", "remote-code": "transformers"}
+# Versions on the two sides of what changes most: the loss's copies (transformers 4.46, 4.49; losses.py), inputs kept by 4-bit layers (settings.keeps_input)
+DECIDING = {"transformers": ("4.44.2", "4.48.1"), "bitsandbytes": ("0.43.3",)}
 MOST_FACTS = 8  # the widest assumptions are few; this bounds the work
 TOTALS = ("max_allocated", "max_reserved", "device_used", "host")
 
@@ -26,15 +29,25 @@ def widths(run: Run, again: Callable[[Run], Ledger]) -> Callable[[Ledger], dict[
     """A function that gives a ledger's totals their ranges; ``again`` estimates a varied run."""
 
     def of(ledger: Ledger) -> dict[str, Interval]:
-        expected = {name: interval.expected for name, interval in ledger.expected_totals().items()}
-        below, above = _spread(run, again, expected)
         out = {}
-        for name, value in expected.items():
+        for name, i in structural(run, ledger, again).items():
             low, high = errors(name, kinds(run)) if name != "host" else (1.0, 1.0)
-            out[name] = Interval(max(0, round((value - below[name]) * low)), value, round((value + above[name]) * high))
+            out[name] = Interval(round(i.low * low), i.expected, round(i.high * high))
         return _within_card(run, ledger, _nested(out))
 
     return of
+
+
+def structural(run: Run, ledger: Ledger, again: Callable[[Run], Ledger]) -> dict[str, Interval]:
+    """The range that the run itself leaves open: assumed facts, versions that are not known, and the own ranges of what torch does not allocate."""
+    expected = {name: interval.expected for name, interval in ledger.expected_totals().items()}
+    below, above = _spread(run, again, expected)
+    for h in ledger.holdings:
+        if h.part in OUTSIDE_ALLOCATED and AT_LEAST in h.values:
+            for name in ("max_reserved", "device_used") if h.part == "allocator" else ("device_used",):
+                below[name] += max(0, h.bytes - h.values[AT_LEAST])
+                above[name] += max(0, h.values[AT_MOST] - h.bytes)
+    return {name: Interval(max(0, value - below[name]), value, value + above[name]) for name, value in expected.items()}
 
 
 def kinds(run: Run) -> tuple[str, ...]:
@@ -69,10 +82,10 @@ def _spread(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) 
     """How far each total moves when assumed facts take their other values: the largest move of each fact, added up."""
     below, above = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
     varied = [f for f in run.facts.values() if f.alternatives][:MOST_FACTS]
-    for fact in varied:
+    changes = [[_with(run, fact, other) for other in fact.alternatives] for fact in varied]
+    for changed_runs in (*changes, *_other_versions(run)):
         low, high = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
-        for other in fact.alternatives:
-            changed = _with(run, fact, other)
+        for changed in changed_runs:
             if changed is None:
                 continue
             try:
@@ -86,6 +99,21 @@ def _spread(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) 
             below[name] += low[name]
             above[name] += high[name]
     return {name: min(value, expected[name]) for name, value in below.items()}, above
+
+
+def _other_versions(run: Run) -> list[list[Run | None]]:
+    """The run under versions of a library that decides and is not known: before and after the changes that weigh most."""
+    source, known = run.job.model.source or "huggingface", run.job.framework.versions or {}
+    package = PACKAGE.get(source, "bitsandbytes" if source == "litgpt" and run.job.method.base in ("nf4", "fp4") else "")
+    if package not in DECIDING or package in known:
+        return []
+    return [[_of_version(run, package, version) for version in DECIDING[package]]]
+
+
+def _of_version(run: Run, package: str, version: str) -> Run:
+    framework = run.job.framework
+    versions = {**(framework.versions or {}), package: version}
+    return replace(run, job=run.job.model_copy(update={"framework": framework.model_copy(update={"versions": versions})}), _cache={})
 
 
 def _with(run: Run, fact: Fact, value: Any) -> Run | None:

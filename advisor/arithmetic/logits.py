@@ -8,7 +8,7 @@ from dataclasses import replace
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import ROLLOUT_OBJECTIVES, Context
 from advisor.arithmetic.fused_linear import chunked, fused_linear
-from advisor.arithmetic.losses import LOSS_FUNCTION_SINCE, OWN_LOSS, RAW_REMOTE, Loss, materialised, own
+from advisor.arithmetic.losses import LOSS_FUNCTION_SINCE, OWN_LOSS, RAW_REMOTE, SCALED, Loss, materialised, own
 from advisor.arithmetic.parameters import ADAPTED
 from advisor.ledger import Holding
 
@@ -56,6 +56,8 @@ def width(ctx: Context) -> int:
 def of(ctx: Context, form: str) -> Loss:
     """The cost of a loss on whole logits for this run's code and version."""
     logits = width(ctx)
+    if form == "full-fp32" and ctx.source == "huggingface" and (ctx.arch.encoder_decoder or not ctx.arch.causal):
+        form = "full"  # T5, BART, BERT and their like: CrossEntropyLoss on the logits as they are, nothing shifted or widened (modeling_t5 loss_fct)
     if ctx.framework == "verl" and ctx.job.objective in ROLLOUT_OBJECTIVES and ctx.attention in ("flash-2", "flash-3") and not ctx.is_megatron:
         return verl(4 if not ctx.at_least("transformers", *LOSS_FUNCTION_SINCE) else logits)
     if form == "vocab-parallel" or (ctx.is_megatron and form in ("fused", "full", "full-fp32")):
@@ -65,16 +67,34 @@ def of(ctx: Context, form: str) -> Loss:
         return Loss(logits, 2 * logits, float(logits), why, "torchtitan components/loss.py, torch.compile(loss_fn)")
     if ctx.source == "torchtitan":
         return Loss(
-            logits + 4 + 4, 12.0, float(logits), "logits + fp32 + log-softmax; backward: log-softmax + two fp32 gradients", "torchtitan components/loss.py"
+            logits + 4 + 4,
+            12.0,
+            float(logits),
+            "logits + fp32 + log-softmax; backward: log-softmax + two fp32 gradients",
+            "torchtitan components/loss.py",
+            narrow=float(logits) if logits < 4 else 0.0,
         )
     if ctx.source == "remote-code" and ctx.arch.model_type in RAW_REMOTE:
         return own(form, logits, ctx.autocast)
     capped = ctx.source == "huggingface" and (ctx.arch.softcap_logits is not None or ctx.arch.model_type == "gemma2")
+    if ctx.source == "huggingface" and ctx.arch.model_type in SCALED:
+        loss = materialised(form, logits, ctx.version("transformers"), own_loss=False, autocast=ctx.autocast)
+        return replace(loss, narrow=loss.narrow + (logits if loss.narrow else 0))
     if not capped:
         return materialised(form, logits, ctx.version("transformers"), ctx.arch.model_type in OWN_LOSS, ctx.autocast)
     wide = 4 if ctx.autocast else logits  # autocast runs tanh in fp32, so the capped logits are fp32 too
     loss = materialised(form, wide, ctx.version("transformers"), own_loss=False, autocast=ctx.autocast)
-    return replace(loss, forward=loss.forward + wide, backward=loss.backward + wide, why=f"tanh of the capped logits, kept; {loss.why}")
+    why, narrow = f"tanh of the capped logits, kept; {loss.why}", loss.narrow + (wide if wide < 4 else 0)
+    return replace(loss, forward=loss.forward + wide, backward=loss.backward + wide, why=why, narrow=narrow)
+
+
+def cached(ctx: Context) -> tuple[int, int]:
+    """Bytes that a loss on whole logits leaves in the allocator's cache, and those of its largest blocks; zeros where no such loss runs on this stage."""
+    form = ctx.job.activations.loss or "full-fp32"
+    if not ctx.has_head or ctx.arch.classes is not None or form in ("fused-linear", "chunked"):
+        return 0, 0
+    entries, loss = ctx.tokens * vocabulary(ctx), of(ctx, form)
+    return round(entries * loss.cached), round(entries * loss.largest)
 
 
 def verl(logits: int) -> Loss:
@@ -142,12 +162,19 @@ def _backward(ctx: Context, loss: Loss, vocab: int) -> Iterator[Holding]:
 
 
 def _final(ctx: Context) -> Iterator[Holding]:
-    """Saved by the final norm and, where the head trains, by the head: fp32 input, normalised tensor, output."""
-    trained = ctx.method not in ADAPTED
+    """Saved by the final norm: its input (fp32 where it is written out), and the normalised tensor where its weight trains; and the head's input.
+
+    A head that trains saves its input; else the model's own forward still names it while the loss is made (modeling_llama hidden_states).
+    """
     stream = ctx.compute
-    if ctx.arch.norm == "layernorm" or "rmsnorm" in ctx.kernels:
-        each, what = 2 * stream, "norm input + head input"
-    else:
-        each, what = 4 + stream + (stream if trained else 0), "fp32 norm input + head input (+ normalised where the norm trains)"
+    plain = ctx.arch.norm == "layernorm" or "rmsnorm" in ctx.kernels
+    trained = ctx.method not in ADAPTED
+    saved = trained or any(i.fate == "trained" and i.role == "head" for i in ctx.counts.outer.items)
+    each = (stream if plain else 4 + (stream if trained else 0)) + (stream if saved else 0)
+    what = "norm input" + (" + normalised" if trained and not plain else "") + (" + head input" if saved else "")
     values = {"tokens": ctx.tokens, "hidden": ctx.arch.hidden, "bytes": each, "what": what}
-    yield Holding("activations", "final norm", ctx.tokens * ctx.arch.hidden * each, FORWARD | BACKWARD, "tokens x hidden x bytes", values, NORM_SOURCE)
+    formula, entries = "tokens x hidden x bytes", ctx.tokens * ctx.arch.hidden
+    yield Holding("activations", "final norm", entries * each, FORWARD | BACKWARD, formula, values, NORM_SOURCE)
+    if not saved:
+        values = {"tokens": ctx.tokens, "hidden": ctx.arch.hidden, "bytes": stream}
+        yield Holding("activations", "hidden states that the model's forward names", entries * stream, FORWARD, formula, values, NORM_SOURCE)

@@ -10,6 +10,7 @@ LOSS_FUNCTION_SINCE = (4, 46)  # transformers 4.46 moved the loss to loss_utils;
 RAW_REMOTE = frozenset(
     {"qwen", "qwen2", "baichuan"}
 )  # remote code whose loss shifts the logits as they are (modeling_qwen.QWenLMHeadModel); Qwen 2 never needed any
+SCALED = frozenset({"cohere", "cohere2", "granite", "granitemoe", "granitemoeshared", "granitemoehybrid", "falcon_h1"})  # the logits once more, times a scale
 OWN_LOSS = frozenset({"gpt_bigcode", "gpt2", "gpt_neo", "gpt_neox", "gptj", "falcon", "bloom", "opt", "mpt", "phi-msft", "codegen"})
 
 
@@ -25,6 +26,21 @@ class Loss:
     outputs: float
     why: str
     source: str
+    narrow: float = 0.0  # of the forward's: what lies in blocks smaller than the backward's, which they can not serve
+    wide: float = 4.0  # bytes of an entry in those larger blocks
+
+    @property
+    def cached(self) -> float:
+        """Bytes that the blocks of the loss take in the allocator's cache: the most of each size, since a narrow block serves no wide request.
+
+        ForCausalLMLoss since 4.49: logits 2, and three fp32 blocks in the backward pass: 14, where at most 12 are alive at once.
+        """
+        return max(self.forward, self.narrow + self.largest)
+
+    @property
+    def largest(self) -> float:
+        """Bytes of an entry in the loss's largest blocks: what a longer batch than any before can not take from the cache."""
+        return self.wide * (self.backward // self.wide)
 
 
 @lru_cache(maxsize=256)
@@ -60,6 +76,8 @@ def materialised(form: str, logits: int, version: tuple[int, ...] | None, own_lo
             float(logits),
             "logits + log-softmax; backward: log-softmax + its two gradients",
             "torch.nn.functional.cross_entropy",
+            narrow=logits if soft > logits else 0.0,
+            wide=float(soft),
         )
     forward = held + up + copy + 4
     return Loss(
@@ -68,6 +86,7 @@ def materialised(form: str, logits: int, version: tuple[int, ...] | None, own_lo
         outputs,
         f"{note} + fp32 + shifted copy + fp32 log-softmax; backward: log-softmax 4 + two fp32 gradients 8",
         "transformers loss_utils.ForCausalLMLoss",
+        narrow=float(logits) if logits < 4 else 0.0,
     )
 
 
@@ -80,5 +99,5 @@ def own(form: str, logits: int, autocast: bool) -> Loss:
         return Loss(2 * logits + upcast, 2 * logits + upcast, float(logits), why, "fused cross entropy after the model's own shift")
     return Loss(
         2 * logits + upcast + wide, max(3 * wide, 2 * wide + upcast), float(logits), "logits + shifted copy (+ cast) + log-softmax; backward: two gradients",
-        "the model's own loss: lm_logits[..., :-1, :].contiguous(), CrossEntropyLoss",
+        "the model's own loss: lm_logits[..., :-1, :].contiguous(), CrossEntropyLoss", narrow=2.0 * logits if wide > logits else 0.0, wide=float(wide),
     )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Literal
 
 from advisor.architecture import Block
 from advisor.arithmetic import traits
-from advisor.arithmetic.attention_scores import capped, expands, kernel_of
+from advisor.arithmetic.attention_scores import capped, expands, kernel_of, narrow_softmax
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.dtypes import bytes_of
@@ -46,10 +46,12 @@ def of(ctx: Context, block: Block) -> Setting:
         adapted=targets(block, method.targets) if adapted else frozenset(), rank=method.rank or 8, adapter=ctx.adapter,
         dropout=method.dropout or 0.0, dora=ctx.method == "dora",
         kernel=kernel, masked=masked, expanded=expands(ctx), attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout,
+        inner_dropout=ctx.arch.hidden_dropout if family.inner_dropout else 0.0,
         fused=ctx.kernels | COMPILED if ctx.compiled else ctx.kernels, source=ctx.source, activation=ctx.arch.activation,
         norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"),
         rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, around=family.around, wide_qk=family.wide_qk,
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=capped(ctx),
+        narrow_softmax=narrow_softmax(ctx), math_wide=ctx.at_least("torch", 2, 5),
         compiled=ctx.compiled, experts=experts_of(ctx), experts_quantised=ctx.base == "mxfp4" or experts_are_linear(ctx.arch, ctx.job),
     )  # fmt: skip
 

@@ -16,7 +16,6 @@ class Traits:
     copy into the order of heads), ``wide`` in fp32. ``norm``: ``rms-wide`` multiplies by the weight in fp32, ``layer-wide`` is a layer norm
     written out in fp32. ``post``: the norms follow attention and MLP and nothing precedes them.
     ``wide_qk``: the query and key norms run over all heads' width. ``around``: a norm takes the sum of branch and residual (BERT).
-    ``scores``: attention only with the score matrix in memory (T5's position biases)..
     """
 
     rotary: RotaryStyle = "plain"
@@ -24,7 +23,7 @@ class Traits:
     post: bool = False
     wide_qk: bool = False
     around: bool = False  # the norms take the sums
-    scores: bool = False  # no attention without the score matrix in memory
+    inner_dropout: bool = False  # dropout between activation and down projection too (modeling_t5 T5DenseGatedActDense)
 
 
 _PARTIAL = frozenset({
@@ -37,7 +36,7 @@ _WIDE_WEIGHT = frozenset({
 })  # fmt: skip
 _POST = frozenset({"olmo2", "olmo3", "flex_olmo"})
 _AROUND = frozenset({"bert", "roberta", "xlm-roberta", "electra", "distilbert", "camembert", "albert", "mpnet", "ernie", "opt-350m"})
-_SCORES = frozenset({"t5", "mt5", "umt5", "longt5"})  # position biases are added to the scores
+_INNER_DROPOUT = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers"})
 _WIDE_LAYER = frozenset({"cohere", "cohere2"})
 
 
@@ -46,4 +45,6 @@ def of(model_type: str) -> Traits:
     """The traits of a family; plain Llama-like where the family has none of them."""
     norm: NormStyle | None = "rms-wide" if model_type in _WIDE_WEIGHT else "layer-wide" if model_type in _WIDE_LAYER else None
     rotary: RotaryStyle = "joined" if model_type in _PARTIAL else "wide" if model_type in _WIDE_LAYER else "plain"
-    return Traits(rotary, norm, model_type in _POST, model_type in _POST or model_type in ("olmoe", "minimax_m2"), model_type in _AROUND, model_type in _SCORES)
+    return Traits(
+        rotary, norm, model_type in _POST, model_type in _POST or model_type in ("olmoe", "minimax_m2"), model_type in _AROUND, model_type in _INNER_DROPOUT
+    )

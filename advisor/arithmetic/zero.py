@@ -41,7 +41,7 @@ def communication(ctx: Context) -> Iterator[Holding]:
     """Buckets of the reduction, and for stage 3 what is gathered."""
     c, each, hidden = ctx.counts, ctx.gradient, ctx.arch.hidden
     bucket = setting(ctx, "bucket_elements", BUCKET, hidden * hidden) if c.learned else 0  # allocated in full, whatever there is to reduce
-    if bucket and ctx.shard > 1:
+    if bucket:  # also on a single rank: nothing asks for the size of the group
         copies = 2 if ctx.framework in AUTO and ctx.strategy != "zero3" else 1  # those configurations switch overlap_comm on
         # stage 3 allocates it once, the others at the start of each backward pass
         alive = ctx.trains if ctx.strategy == "zero3" else ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD})

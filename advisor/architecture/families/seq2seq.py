@@ -44,7 +44,7 @@ def _t5(keys: Keys) -> Architecture:
         tied=tied,
         max_positions=None,
         norm="rmsnorm",
-        activation=keys.word("dense_act_fn", default="gelu_new" if gated else "relu"),
+        activation=_t5_activation(keys),
         blocks=(encoder, decoder),
         outer=(
             *embedding("shared", vocab, hidden),
@@ -58,6 +58,13 @@ def _t5(keys: Keys) -> Architecture:
         encoder_decoder=True,
         rotary=False,
     )
+
+
+def _t5_activation(keys: Keys) -> str:
+    """What follows ``gated-`` in feed_forward_proj; T5Config makes gelu_new of gated-gelu, whatever dense_act_fn says."""
+    written = keys.word("feed_forward_proj", default="relu").removeprefix("gated-")
+    keys.word("dense_act_fn", default="")
+    return "gelu_new" if written == "gelu" else written
 
 
 def _bart(keys: Keys) -> Architecture:

@@ -81,6 +81,8 @@ def kernel(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, k
             k, v = expand(tape, k, heads * d, "key"), expand(tape, v, heads * dv, "value")
             kv = heads
         return flash(tape, q, k, v, heads, kv, d, dv)
+    if s.kernel == "math":
+        return math(tape, s, q, expand(tape, k, heads * d, "key"), expand(tape, v, heads * dv, "value"), heads, dv)
     return scores(tape, s, q, expand(tape, k, heads * d, "key"), expand(tape, v, heads * dv, "value"), heads, dv)
 
 
@@ -109,11 +111,7 @@ def flash(tape: Tape, q: Value, k: Value, v: Value, heads: float, kv: float, d: 
 
 
 def scores(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, dv: int) -> Value:
-    """Attention with the score matrix in memory: eager code, or the math kernel of SDPA.
-
-    Eager (modeling_llama.eager_attention_forward): the softmax runs in fp32 and is kept in fp32, and its 16-bit cast is kept for the product
-    with the values. The math kernel upcasts 16-bit inputs to fp32 and keeps the fp32 softmax (ATen attention.cpp _scaled_dot_product_attention_math).
-    """
+    """Eager attention (modeling_llama.eager_attention_forward): keeps the fp32 softmax, and its 16-bit cast for the product with the values."""
     one = heads  # elements a token and key
     if s.autocast:
         q, k, v = (cast(tape, t, s.compute, f"{n} for attention") for t, n in ((q, "query"), (k, "key"), (v, "value")))
@@ -124,12 +122,30 @@ def scores(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, d
         scaled = tape.run("softcap scale", (t,), one, t.element, pairs=True, label="capped scores")
     if s.masked or s.kernel == "eager":
         scaled = tape.run("mask", (scaled,), one, scaled.element, pairs=True, shares=True, label="masked scores")
-    wide = cast_pairs(tape, scaled, 4)
-    weights = tape.run("softmax", (wide,), one, 4, pairs=True, saves_output=True, label="attention weights fp32")
+    e = scaled.element if s.narrow_softmax and not s.autocast else 4
+    wide = cast_pairs(tape, scaled, e)
+    weights = tape.run("softmax", (wide,), one, e, pairs=True, saves_output=True, label="attention weights fp32" if e == 4 else "attention weights")
     narrow = cast_pairs(tape, weights, q.element)
     dropped = dropout(tape, s, narrow, s.attention_dropout, "attention weights", pairs=True)
     y = tape.run("weights x value", (dropped, v), heads * dv, q.element, saves=(dropped, v), label="attention output heads first")
     return tape.run("transpose", (y,), heads * dv, q.element, label="attention output")
+
+
+def math(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, dv: int) -> Value:
+    """SDPA's math kernel (ATen attention.cpp _scaled_dot_product_attention_math): 16-bit inputs become fp32 (since torch 2.5), so everything it keeps is."""
+    before = q.element
+    if s.autocast and not s.math_wide:
+        q, k, v = (cast(tape, t, s.compute, f"{n} for attention") for t, n in ((q, "query"), (k, "key"), (v, "value")))
+    e = 4 if s.math_wide else q.element
+    q, k, v = (cast(tape, t, e, f"{n} as fp32") for t, n in ((q, "query"), (k, "key"), (v, "value")))
+    q, k = (tape.run(f"scale {n}", (t,), t.width, e, label=f"scaled {n}") for t, n in ((q, "query"), (k, "key")))
+    raw = tape.run("scores", (q, k), heads, e, saves=(q, k), pairs=True, label="attention scores")
+    masked = tape.run("mask", (raw,), heads, e, pairs=True, shares=True, label="masked scores")
+    weights = tape.run("softmax", (masked,), heads, e, pairs=True, saves_output=True, label="attention weights fp32" if e == 4 else "attention weights")
+    dropped = dropout(tape, s, weights, s.attention_dropout, "attention weights", pairs=True)
+    y = tape.run("weights x value", (dropped, v), heads * dv, e, saves=(dropped, v), label="attention output heads first")
+    y = cast(tape, y, before, "attention output in 16 bit")
+    return tape.run("transpose", (y,), heads * dv, y.element, label="attention output")
 
 
 def cast_pairs(tape: Tape, x: Value, element: int) -> Value:

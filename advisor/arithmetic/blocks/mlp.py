@@ -20,7 +20,7 @@ def mlp(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value:
     else:
         up = linear(tape, s, x, names[0] if names else "fc1", width)
         inner = activate(tape, s, up)
-    y = linear(tape, s, inner, down, hidden)
+    y = linear(tape, s, dropout(tape, s, inner, s.inner_dropout, "MLP inner"), down, hidden)
     return dropout(tape, s, y, s.hidden_dropout, "MLP output")
 
 

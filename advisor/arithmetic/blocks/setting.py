@@ -31,6 +31,7 @@ class Setting:
     expanded: bool = False  # keys and values are copied to all heads before the kernel
     attention_dropout: float = 0.0
     hidden_dropout: float = 0.0
+    inner_dropout: float = 0.0  # between activation and down projection
     fused: frozenset[str] = frozenset()  # rmsnorm, swiglu, rope, layernorm, lora
     source: str = "huggingface"
     norm_kind: str = "rms"  # rms, rms-wide, layer, layer-wide (traits.py)
@@ -46,6 +47,8 @@ class Setting:
     expert_ranks: int = 1
     expert_tensor: int = 1
     softcap: bool = False
+    math_wide: bool = True  # the math kernel computes in fp32
+    narrow_softmax: bool = False  # the softmax of eager code in the scores' own dtype
     dropout_mask: int = 1  # bytes of a dropout mask: native_dropout on CUDA keeps a bool
     compiled: bool = False
     fp8: bool = False  # TransformerEngine linears keep their inputs in one byte an element
