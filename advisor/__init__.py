@@ -13,7 +13,8 @@ _PUBLIC = {
     "read_job": "advisor.job",
     "resolve": "advisor.run",
     "estimate": "advisor.arithmetic",
-    "diagnose": "advisor.diagnosis",
+    "diagnose": "advisor.live",
+    "guide": "advisor.guiding",
     "plan": "advisor.planning",
     "watch": "advisor.measurement",
 }

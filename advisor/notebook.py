@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
@@ -111,19 +111,21 @@ def release(error: BaseException) -> None:
         torch.cuda.empty_cache()
 
 
-def explained(error: BaseException, cell: str, earlier: list[str]) -> Report:
-    """The report of an exception, with the cell that raised it and the settings of earlier cells."""
-    from advisor.diagnosis import diagnose
+def explained(error: BaseException, cell: str, earlier: list[str], names: Mapping[str, Any] | None = None) -> Report:
+    """The report of an exception, with the cell that raised it, the settings of earlier cells, and the model and optimizer of the notebook's names."""
+    from advisor.live import diagnose, found_in
 
-    text = "".join(traceback.format_exception(error))
+    model, optimizer = found_in(names or {})
     before, room = [], MAX_TEXT
     for source in reversed(earlier[-MAX_CELLS:]):
         room -= len(source)
         if room < 0:
             break
         before.append(_without_magics(source))
-    items = [("error.txt", text[-MAX_TEXT:]), ("cell.py", _without_magics(cell)[:MAX_TEXT])]
-    return diagnose([*items, ("earlier_cells.py", "\n\n".join(reversed(before)))] if before else items)
+    items = [("cell.py", _without_magics(cell)[:MAX_TEXT])]
+    if before:
+        items.append(("earlier_cells.py", "\n\n".join(reversed(before))))
+    return diagnose(items, model=model, optimizer=optimizer, error=error)
 
 
 def _without_magics(source: str) -> str:
@@ -140,7 +142,7 @@ def load_ipython_extension(shell: Any) -> None:
         error = result.error_in_exec
         if error is None or not is_out_of_memory(error):
             return None
-        report = explained(error, cell, [str(source) for source in shell.user_ns.get("In", [])[:-1]])
+        report = explained(error, cell, [str(source) for source in shell.user_ns.get("In", [])[:-1]], shell.user_ns)
         result.error_in_exec = None
         release(error)
         return report

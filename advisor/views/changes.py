@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from advisor.planner.together import Together, apply_together
 from advisor.render import words
 from advisor.render.changing import cost, effects, place, sizes
 from advisor.report import Report, Step
@@ -13,7 +14,7 @@ from advisor.run import Run
 from advisor.units import show
 from advisor.verdict import needed
 from advisor.views.causes import has_page, library_link
-from advisor.views.together import Together, apply_together, key, planned, room, ticked
+from advisor.views.together import key, planned, room, ticked
 from advisor.views.words import plain
 
 ANCHOR = "changes"
