@@ -14,7 +14,7 @@ from advisor.planner.laying_out import laid_out
 from advisor.planner.layouts import Layout, layouts
 from advisor.planner.limits import Limits, limits, max_micro_batch, max_model, max_seq_len, which_cards
 from advisor.planner.measuring import Bench, Candidate
-from advisor.planner.searching import free, search, shrink, without_moot
+from advisor.planner.searching import free, quickest, restored, search, shrink, without_moot
 from advisor.planner.spending import spend
 from advisor.planner.stepping import alternatives, frontier, steps, title
 from advisor.report import Finding, Plan, Step
@@ -69,15 +69,16 @@ def plan(
         return _already(bench, start, base, first, failed=failure is not None)
     for tier in FREE:
         base = free(bench, base, tier)
-    freed = base
+    freed, measure = base, quickest(bench, base, start)
     if bench.fits(base):
         return _done(bench, start, [base], first)
     for tiers, heavy, altering in STAGES:
-        if heavy == CUTTING and not altering and (cut := laid_out(bench, freed, start) or laid_out(bench, freed, start, tightly=margin_bytes is None)):
+        if heavy == CUTTING and not altering and (cut := laid_out(bench, freed, measure) or laid_out(bench, freed, measure, tightly=margin_bytes is None)):
             return _done(bench, start, cut, first, tightly=not bench.fits(cut[0]))
         for tightly in (False, True) if margin_bytes is None and (altering or heavy) else (False,):
-            found = search(bench, freed, start, tiers, heavy=heavy, altering=altering, tightly=tightly)
+            found = search(bench, freed, measure, tiers, heavy=heavy, altering=altering, tightly=tightly)
             if found:
+                found[0] = restored(bench, found[0], freed, tightly=tightly)
                 return _done(bench, start, found, first, tightly=tightly)
     return _nothing(bench, start, freed, first)
 

@@ -49,6 +49,7 @@ class Sizes:
     layer_norm: bool  # torch's own kernel, where RMSNorm is eager arithmetic
     python_gelu: bool  # gelu_new and alike are written out in several kernels
     rotary: bool
+    capped: bool  # attention scores are capped: SDPA writes them out
     useful: float  # share of the tokens that are no padding
 
 
@@ -102,6 +103,7 @@ def sizes(run: Run, job: Job) -> Sizes | None:
         layer_norm=a.norm == "layernorm",
         python_gelu=a.activation in PYTHON_GELU,
         rotary=a.rotary,
+        capped=bool(a.softcap_attention),
         useful=_useful(job),
     )
 

@@ -78,7 +78,7 @@ def moved(s: Sizes, job: Job, owners: float) -> Bytes:
         elementwise += _adapters(s, job, compact="lora" in kernels) * (1 + again.dense + ADAPTER_BACKWARD)
         if job.method.kind == "dora":
             elementwise += DORA_NORMS * s.adapted_elements * (1 + again.dense) / s.tensor
-    if job.activations.attention in ("eager", "te-unfused"):
+    if job.activations.attention in ("eager", "te-unfused") or (s.capped and job.activations.attention == "sdpa"):
         scores = s.tokens * s.seq_len * s.query_width / max(s.query_width / 128, 1) / 128 * (s.query_width / 128)
         elementwise += scores * 16 * s.layers * (1 + again.attention + BACKWARD) / s.tensor
     loss = s.tokens * s.vocab * LOSS.get(job.activations.loss or "full-fp32", 40.0) / s.tensor

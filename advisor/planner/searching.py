@@ -17,6 +17,7 @@ from advisor.techniques import TIERLESS, all_techniques
 MATTERS = 0.004  # share of the capacity below which a change is not worth a step of the plan
 SAME_TIME = 0.05  # differences below this are less than the estimate of time can tell
 WIDTH = 12
+LINK_BOUND = frozenset({"offload-optimizer", "offload-parameters", "offload-nvme", "offload-activations", "paged-optimizer"})
 FIRST_BEAM = 6
 BEAM = 4
 DEPTH = 6
@@ -111,6 +112,12 @@ def free(bench: Bench, base: Candidate, tier: str) -> Candidate:
             return base
         base = best
     return base
+
+
+def quickest(bench: Bench, base: Candidate, start: Candidate) -> Candidate:
+    """What times are measured by: the run without the faults that slow it, or else a plan could spend the time that repairing one of them saves."""
+    repaired = [bench.measure((*base.changes, change)) for change in options(bench, base, frozenset({"copies", "fallback"}), heavy=0, altering=0)]
+    return min((start, base, *(c for c in repaired if c is not None)), key=lambda c: c.seconds_per_token)
 
 
 def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str], *, heavy: int, altering: int, tightly: bool = False) -> list[Candidate]:
@@ -245,3 +252,16 @@ def without_moot(bench: Bench, c: Candidate, kept: frozenset[str], *, tightly: b
         if tried is not None and tried.used_bytes <= c.used_bytes and tried.seconds_per_token <= c.seconds_per_token and bench.fits(tried, tightly=tightly):
             c = tried
     return c
+
+
+def restored(bench: Bench, c: Candidate, freed: Candidate, *, tightly: bool = False) -> Candidate:
+    """Before anything waits for the host's link: what costs nothing and still saves is added, and what is then not needed is left out."""
+    if not LINK_BOUND & c.ids:
+        return c
+    grown, kept = c, freed
+    for change in options(bench, c, frozenset({"copies", "fallback"}), heavy=0, altering=0):
+        tried = bench.measure((*grown.changes, change)) if change[0] not in grown.ids and bench.constraints.within(len(grown.changes) + 1) else None
+        beside = bench.measure((*kept.changes, change)) if tried is not None else None
+        if tried is not None and beside is not None and grown.used_bytes - tried.used_bytes > MATTERS * (c.capacity_bytes or 0):
+            grown, kept = tried, beside
+    return c if grown is c else shrink(bench, grown, kept, tightly=tightly)
