@@ -153,3 +153,45 @@ def test_unsloth_loads_in_four_bit_unless_told() -> None:
     text = 'from unsloth import FastLanguageModel\nm, t = FastLanguageModel.from_pretrained("a/b-7B"{})\nm = FastLanguageModel.get_peft_model(m, r=16)\n'
     assert resolve(read([("t.py", text.format(""))]).job).job.method.base == "nf4"
     assert resolve(read([("t.py", text.format(", load_in_16bit=True"))]).job).job.method.base == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        (
+            "deepspeed-chat",
+            "deepspeed main.py --actor_model_name_or_path facebook/opt-1.3b --critic_model_name_or_path facebook/opt-350m \\\n"
+            "  --actor_zero_stage 3 --actor_lora_dim 8",
+            {"framework.name": "deepspeed", "parallel.strategy": "zero3", "method.rank": 8, "objective": "ppo", "critic": "copy"},
+        ),
+        (
+            "fairseq",
+            "fairseq-train data-bin --arch transformer --max-tokens 4096 --update-freq 8 --fp16 --ddp-backend fully_sharded",
+            {
+                "framework.name": "custom",
+                "batch.token_budget": 4096,
+                "batch.gradient_accumulation": 8,
+                "parallel.strategy": "fsdp1",
+                "precision.master": "fp32",
+            },
+        ),
+        (
+            "skyrl",
+            "uv run -m skyrl_train.entrypoints.main_base trainer.policy.model.path=Qwen/Qwen2.5-7B trainer.placement.policy_num_gpus_per_node=8",
+            {"framework.name": "custom", "hardware.gpus_per_node": 8, "parallel.strategy": "fsdp2", "rollout.placement": "colocated", "batch.seq_len": 1536},
+        ),
+        ("openmmlab", "bash tools/dist_train.sh configs/x.py 8 --amp", {"framework.name": "custom", "parallel.strategy": "ddp", "precision.compute": "fp16"}),
+    ],
+)
+def test_other_frameworks_are_named(name: str, text: str, expected: dict[str, Any]) -> None:
+    assert reading(text).framework == name
+    found = facts(text)
+    assert {field: found.get(field) for field in expected} == expected
+
+
+def test_trlx_is_named() -> None:
+    text = "train: {seq_length: 1024, batch_size: 8, pipeline: P}\nmodel: {model_path: gpt2-xl, num_layers_unfrozen: 2}\nmethod: {ppo_epochs: 4}\n"
+    found = reading(text, "ppo.yaml")
+    assert found.framework == "trlx"
+    assert {f.field: f.value for f in found.facts}["batch.seq_len"] == 1024
+    assert any("num_layers_unfrozen" in item.text for item in found.not_understood)
