@@ -14,7 +14,9 @@ from advisor.verdict import judge
 from advisor.views.address import arrived, write
 from advisor.views.batch_map import show_map
 from advisor.views.card_table import show_cards
+from advisor.views.comparing import show_comparison
 from advisor.views.field_widget import ask
+from advisor.views.layout_table import show_layouts, show_limits
 from advisor.views.ledger_chart import show_ledger
 from advisor.views.parts import open_part
 from advisor.views.verdict import banner, figures
@@ -113,7 +115,16 @@ with controls:
     more = st.expander("More settings", on_change="rerun", key="explore-more")
     if more.open:
         with more:
-            for path in ("objective", "precision.master", "precision.gradients", "optimizer.implementation", "reference", "framework.name"):
+            for path in (
+                "hardware.gpus_per_node",
+                "hardware.nodes",
+                "objective",
+                "precision.master",
+                "precision.gradients",
+                "optimizer.implementation",
+                "reference",
+                "framework.name",
+            ):
                 field(path)
             for path in ("parallel.tensor", "parallel.context", "parallel.pipeline"):
                 field(path, POWERS[:7])
@@ -124,15 +135,23 @@ with result:
     if run.missing:
         st.caption(f"Not known, and it decides: {plain(', '.join(run.missing))}")
     if ledger is not None:
-        phases, fitting, holding = st.tabs(["By phase", "Batch × sequence", "Which cards"], on_change="rerun", key="explore-view")
+        views = ["By phase", "Batch × sequence", "Which cards", "Layouts", "Compare"]
+        phases, fitting, holding, laying, beside = st.tabs(views, on_change="rerun", key="explore-view")
         if phases.open:
             with phases:
                 open_part(ledger, show_ledger(ledger, usable[0] if usable else None, "explore-ledger"), "explore-part")
         if fitting.open:
             with fitting:
+                show_limits(run)
                 go_to(show_map(run))
         if holding.open:
             with holding:
                 show_cards(run)
+        if laying.open:
+            with laying:
+                show_layouts(run)
+        if beside.open:
+            with beside:
+                show_comparison(run)
 
 write("explore", link(job, Evidence()).parameters if job != FIRST else {})

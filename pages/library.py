@@ -7,7 +7,7 @@ from advisor.render import words
 from advisor.views.shelves import card_table, framework_table, model_table, one_framework, one_model
 from advisor.views.words import plain
 
-KINDS = {"causes": "Causes", "techniques": "Techniques", "cards": "Cards", "models": "Models", "frameworks": "Frameworks"}
+KINDS = {"causes": "Causes", "techniques": "Techniques", "cards": "Cards", "models": "Models", "frameworks": "Frameworks", "guides": "Guides"}
 ONE = {"models": one_model, "frameworks": one_framework}
 ALL = {"cards": card_table, "models": model_table, "frameworks": framework_table}
 
@@ -37,7 +37,7 @@ def sources_of(front: dict) -> list[str]:
 
 
 def article(kind: str, name: str) -> None:
-    """One cause or technique: its page of the knowledge base."""
+    """One cause, technique or guide: its page of the knowledge base."""
     try:
         front, body = knowledge.page(kind, name)
     except knowledge.KnowledgeError:
@@ -49,10 +49,21 @@ def article(kind: str, name: str) -> None:
     if tier := front.get("tier"):
         st.caption(f"{words.TIERS.get(str(tier), str(tier))} · {name}")
     st.markdown(body)
+    for example in front.get("examples") or ():
+        show_example(str(example))
     listed = sources_of(front)
     if listed:
         st.subheader("Sources")
         st.markdown("\n".join(f"- {plain(s) if not s.startswith('http') else s}" for s in listed))
+
+
+def show_example(name: str) -> None:
+    """A tested example, to read and to take."""
+    text = knowledge.path("examples", name).read_text(encoding="utf-8")
+    with st.expander(plain(name), icon=":material/code:"):
+        if name.endswith(".py"):
+            st.code(text, language="python")
+        st.download_button("Download", text, name, "text/plain", on_click="ignore", icon=":material/download:", key=f"example:{name}")
 
 
 def overview(kind: str) -> None:

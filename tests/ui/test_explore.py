@@ -1,0 +1,57 @@
+"""Explore's other views: layouts over many cards, what fits at most, and two jobs side by side."""
+
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+from advisor.job import read_job
+from advisor.views.comparing import differences
+
+APP = Path(__file__).resolve().parents[2] / "advisor" / "ui" / "app.py"
+
+
+def page(view: str, **parameters: str) -> AppTest:
+    at = AppTest.from_file(str(APP), default_timeout=60).run()
+    at.switch_page("../../pages/explore.py")
+    at.session_state["explore-view"] = view
+    for name, value in {"v": "1", **parameters}.items():
+        at.query_params[name] = value
+    at.run()
+    assert not at.exception
+    return at
+
+
+JOB = {"model.name": "meta-llama/Llama-3.1-8B", "method.kind": "full", "batch.micro_batch": "1", "batch.seq_len": "4096", "hardware.gpu": "h100-80gb"}
+
+
+def test_layouts_of_many_cards_fitting_first() -> None:
+    at = page("Layouts", **JOB, **{"framework.name": "megatron-lm", "hardware.gpus_per_node": "8"})
+    found = at.dataframe[0].value
+    assert len(found) > 3 and found["Verdict"].iloc[0].startswith("✓")
+    assert (found["Tensor"] * found["Context"] * found["Pipeline"] * found["Data"] == 8).all()
+    assert any("fastest that fits" in m.value for m in at.markdown)
+
+
+def test_one_card_has_no_layout() -> None:
+    assert any("nothing to lay out" in m.value for m in page("Layouts", **JOB).markdown)
+
+
+def test_what_fits_at_most_is_said_beside_the_map() -> None:
+    at = page("Batch × sequence", **{**JOB, "activations.checkpointing": "full", "method.kind": "lora"})
+    assert any("At most" in m.value and "sequence length" in m.value for m in at.markdown)
+
+
+def test_a_kept_run_is_compared_with_the_changed_one() -> None:
+    at = page("Compare", **JOB, **{"activations.checkpointing": "none"})
+    at.button(key="explore-keep").click().run()
+    at.session_state["explore-view"] = "Compare"
+    at.button_group(key="explore:activations.checkpointing").set_value("full").run()
+    assert not at.exception
+    said = "\n".join(m.value for m in at.markdown)
+    assert "Checkpointing" in said and "Needed together" in said and "Activations" in said
+
+
+def test_only_what_differs_is_listed() -> None:
+    one = read_job({"version": 1, "batch": {"micro_batch": 1, "seq_len": 8}})
+    assert differences(one, one.but(batch={"micro_batch": 2})) == [("batch.micro_batch", 1, 2)]
+    assert differences(one, one) == []
