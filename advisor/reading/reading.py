@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from advisor.evidence import Conflict, Device, Evidence, Failure, Line, NotUnderstood, Sample, Source
 from advisor.job import Job
-from advisor.reading import binary, capacity, code_facts, deadline, frame_facts, handoff, memory_stats, memory_summary, printed, prose, sources
+from advisor.reading import binary, capacity, code_facts, deadline, frame_facts, handoff, leaves, memory_stats, memory_summary, printed, prose, sources
 from advisor.reading.collect import collected
 from advisor.reading.deadline import Deadline
 from advisor.reading.embedded import printed_configs
@@ -86,6 +86,8 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
     gathered.not_understood = without_given(gathered.not_understood, named, (source.name for source in gathered.sources))
     failures = with_progress(ordered(list(joined(tuple(gathered.failures), told)), gathered.stamps), gathered.excerpts)
     guessed = [card for failure in failures[:1] if (card := capacity.card_of_failure(failure)) is not None]
+    if not any(item.fact.field == "framework.name" and item.fact.value != "custom" for item in gathered.ranked):
+        guessed += list(leaves.facts_of(gathered.seen_keys))
     merged = merge([*guessed, *capacity.cards_of_devices(tuple(gathered.devices)), *gathered.ranked])
     if (stored := binary.stored_width(merged.job, gathered.seen_keys)) is not None and merged.job.get("load.dtype") is None:
         merged = merge([*guessed, *capacity.cards_of_devices(tuple(gathered.devices)), Ranked(stored, GUESS), *gathered.ranked])
@@ -243,6 +245,10 @@ def _log(found: Excerpt, gathered: _Gathered, kinds: list[str], text: str | None
         kinds.append("list of cards")
     if samples:
         kinds.append("memory figures")
+    for where, command in leaves.commands_of(found):
+        if (launched := handoff.read_config("launched.sh", command)) is not None and not launched.problem:
+            gathered.ranked.extend(Ranked(replace(fact, where=where), PRINTED) for fact in launched.facts)
+            gathered.seen_keys.extend((where, key, value) for _, key, value in launched.seen_keys)
     for block in printed_configs(found.name, text) if text is not None and not is_config else ():
         gathered.ranked.extend(Ranked(fact, PRINTED) for fact in block.facts)
         gathered.seen_keys.extend(block.seen_keys)

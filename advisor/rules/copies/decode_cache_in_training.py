@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -17,6 +19,16 @@ def _on(run: Run, evidence: Evidence) -> str | None:
     return "the forward pass in training fills a key-value cache" if in_phase(evidence, *TRAINING) or evidence.failure is None else None
 
 
+_FILLS = re.compile(r"cache_utils\.py:(update|lazy_initialization)|past_key_values?\.update|torch\.cat\(\s*[(\[]\s*past_(key|value|k|v)")
+
+
+def _fault(run: Run, evidence: Evidence) -> Run | None:
+    """The frames show that the cache is filled: then it is on, whatever the settings lead one to expect."""
+    if run.job.framework.use_cache is True or not any(_FILLS.search(f"{f.file}:{f.function}: {f.code}") for f in evidence.frames):
+        return None
+    return run.but(framework={"use_cache": True})
+
+
 RULE = Rule(
     id="decode-cache-in-training",
     tier="copies",
@@ -27,7 +39,7 @@ RULE = Rule(
         Mark("decode-cache-on", 1.5, "use_cache is on", "transformers modeling code: past_key_values are returned when use_cache is true", when=_on),
         Mark(
             "decode-cache-frame",
-            4.5,
+            5.2,
             "the cache is being filled in a training step",
             "transformers/cache_utils.py DynamicCache.update (torch.cat of keys and values)",
             pattern=r"cache_utils\.py:(update|lazy_initialization)|past_key_values?\.update|layer_past|torch\.cat\(\s*[(\[]\s*past_(key|value|k|v)",
@@ -36,6 +48,7 @@ RULE = Rule(
         ),
         *share_marks("decode-cache", "decode-cache", some=0.05, most=0.15, weights=(0.5, 1.0), noun="the key-value cache"),
     ),
+    fault=_fault,
     remedies=("disable-decode-cache",),
     fires=(
         Example(

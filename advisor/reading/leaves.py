@@ -1,0 +1,66 @@
+"""Settings of a project that no table knows, by the names that most projects give them: they fill only what nothing else says.
+
+A key's last part decides (``--data.batch_size 8``, ``trainer.seq_len: 4096``, ``Namespace(valid_batch_size=32)``). A framework whose table
+is known is left to its table: there the same word can mean the batch of all ranks.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from advisor.architecture import presets
+from advisor.evidence import Fact
+from advisor.reading.lines import Excerpt
+from advisor.reading.merge import GUESS, Ranked
+from advisor.reading.pattern import pattern as lazily
+
+NAMES: Mapping[str, frozenset[str]] = {
+    "batch.micro_batch": frozenset({
+        "batch_size", "micro_batch_size", "per_device_batch_size", "per_gpu_batch_size", "batch_size_per_gpu", "samples_per_gpu", "bs", "local_batch_size",
+        "batch_size_per_device", "device_batch_size", "micro_bsz", "train_micro_batch_size",
+    }),
+    "eval.micro_batch": frozenset({"valid_batch_size", "val_batch_size", "eval_batch_size", "test_batch_size", "batch_size_val", "batch_size_eval"}),
+    "batch.seq_len": frozenset({"seq_len", "seq_length", "max_seq_len", "max_seq_length", "sequence_length", "block_size", "context_length", "ctx_len"}),
+    "batch.gradient_accumulation": frozenset({"accum_count", "accumulation_steps", "accumulate_grad_batches", "grad_accum_steps", "grad_accum", "update_freq"}),
+    "parallel.expert": frozenset({"ep", "ep_size", "expert_parallel_size", "expert_model_parallel_size", "expert_parallel"}),
+    "method.rank": frozenset({"lora_rank", "lora_r", "lora_dim"}),
+}  # fmt: skip
+MODEL = frozenset({"model", "model_name", "model_path", "model_name_or_path", "base_model", "pretrained_model", "pretrained", "hf_model", "checkpoint", "ckpt"})
+LARGEST = 1 << 24
+_COMMAND = lazily(r"\[('[^'\]]{1,400}'(?:, '[^'\]]{0,400}'){1,200})\] exits with return code")  # deepspeed launcher/launch.py sigkill_handler
+
+
+def facts_of(seen: Sequence[tuple[str, str, Any]]) -> Iterator[Ranked]:
+    """Facts by the keys' last parts, in the order of what was read."""
+    keys = {key.rpartition(".")[2].replace("-", "_").lower() for _, key, _ in seen}
+    for where, key, value in seen:
+        leaf = key.rpartition(".")[2].replace("-", "_").lower()
+        text = str(value).strip().strip("'\"")
+        if leaf in MODEL and "/" in text and presets.find(text) is not None:
+            yield _fact("model.name", text, where, key)
+        if not re.fullmatch(r"\d{1,8}", text) or not 1 <= int(text) <= LARGEST:
+            continue
+        for field, names in NAMES.items():
+            if leaf in names:
+                yield _fact(field, int(text), where, key)
+        if leaf == "max_tokens" and {"arch", "criterion"} <= keys:  # fairseq: tokens of a batch, all sentences together
+            yield _fact("batch.token_budget", int(text), where, key)
+
+
+def _fact(field: str, value: object, where: str, key: str) -> Ranked:
+    return Ranked(Fact(field, value, "read", where, why="by its name: no table knows this project", text=f"{key} = {value}"), GUESS)
+
+
+def commands_of(text: Excerpt) -> Iterator[tuple[str, str]]:
+    """``(where, command)`` that a launcher prints as a list when its process ends."""
+    for line in text.lines:
+        if "exits with return code" in line.text and (found := _COMMAND.search(line.text)) is not None:
+            try:
+                words = ast.literal_eval(f"[{found[1]}]")
+            except (ValueError, SyntaxError):
+                continue
+            yield text.where(line), shlex.join(str(word) for word in words)
