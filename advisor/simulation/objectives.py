@@ -35,7 +35,7 @@ def tokens_of(job: Job, device: str) -> torch.Tensor:
     return torch.zeros(sequences(job), job.batch.seq_len or 1, dtype=torch.long, device=device)
 
 
-def loss_of(forward: Forward, tokens: torch.Tensor, job: Job, model: Any, reference: Forward | None) -> tuple[torch.Tensor, Any]:
+def loss_of(forward: Forward, tokens: torch.Tensor, job: Job, model: Any, reference: Forward | None) -> tuple[Any, Any]:
     """The loss and the model's outputs, where the trainer's code still names them."""
     if job.objective in PAIRED:
         return _preference(forward, tokens, job, model, reference), None

@@ -69,9 +69,10 @@ def follow(recorder: Recorder, model: torch.nn.Module) -> None:
 
 
 def _hook(values: tuple[Any, ...], hook: Callable[[torch.Tensor], None]) -> None:
-    first: Any = values[0] if values else None
+    first = values[0] if values else None
     if isinstance(first, torch.Tensor) and first.requires_grad:
-        first.register_hook(hook)
+        hooked: Any = first
+        hooked.register_hook(hook)
 
 
 def blocks(model: torch.nn.Module) -> list[str]:
