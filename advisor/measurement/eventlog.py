@@ -60,6 +60,13 @@ class EventLog:
         self._size = 0
 
 
+def of_rank(path: Path) -> Path:
+    """The log of this rank, where several run: two writers would rotate each other's file away."""
+    rank = os.environ.get("RANK", "")
+    several = os.environ.get("WORLD_SIZE", "1") != "1" and rank.isdecimal()
+    return path.with_name(f"{path.stem}.rank{rank}{path.suffix}") if several else path
+
+
 def _numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 

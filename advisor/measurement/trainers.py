@@ -91,7 +91,7 @@ def _sft(model: Any, optimizer: torch.optim.Optimizer, settings: dict[str, Any],
     from transformers import PreTrainedTokenizerFast
 
     fast: Any = PreTrainedTokenizerFast
-    words = fast(Tokenizer(models.WordLevel({"<pad>": 0}, unk_token="<pad>")), pad_token="<pad>", eos_token="<pad>", unk_token="<pad>")  # noqa: S106
+    words = fast(tokenizer_object=Tokenizer(models.WordLevel({"<pad>": 0}, unk_token="<pad>")), pad_token="<pad>", eos_token="<pad>", unk_token="<pad>")  # noqa: S106
     arguments = trl.SFTConfig(**settings, max_length=None, packing=False, dataset_kwargs={"skip_prepare_dataset": True})
     arguments._n_gpu = min(1, arguments.n_gpu)
     return trl.SFTTrainer(model=model, args=arguments, train_dataset=datasets.Dataset.from_list(rows), processing_class=words, optimizers=(optimizer, None))

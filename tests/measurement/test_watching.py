@@ -97,3 +97,26 @@ def test_gradients_are_told_from_activations_once_they_are_known() -> None:
     tally.gradients([2, 4])
     assert tally.peaks()["backward"] == (160, {"weights": 100, "gradients": 50, "activations": 10})
     assert tally.parts["gradients"] == 55
+
+
+def test_the_watcher_itself_keeps_nothing_alive() -> None:
+    import weakref
+
+    from advisor.measurement import watch
+
+    model = torch.nn.Linear(64, 64)
+    optimizer = torch.optim.AdamW(model.parameters())
+    gone: list[weakref.ref[torch.Tensor]] = []
+    gc.collect()
+    gc.disable()  # what only a cycle holds would stay
+    try:
+        with watch(model, optimizer):
+            for _ in range(6):
+                output = model(torch.randn(256, 64))
+                gone.append(weakref.ref(output))
+                output.square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        assert [ref() is None for ref in gone] == [True] * 5 + [False]
+    finally:
+        gc.enable()

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 
 import torch
 
-from advisor.measurement.eventlog import VERSION, EventLog
+from advisor.measurement.eventlog import VERSION, EventLog, of_rank
 from advisor.measurement.watching import described, failing, owned
 from advisor.measurement.watching.finding import Finding
 from advisor.measurement.watching.policy import NotApproved, Policy
@@ -28,9 +28,10 @@ def watch(
 ) -> Watch:  # fmt: skip
     """Watch the steps within the ``with`` block.
 
-    ``log``: a file for the events (``advisor events FILE`` reads it). ``policy``: warns or raises for what is not approved. ``least``: bytes from
-    which a tensor counts (default: 0.1 % of the model's state, at least 4 KiB). ``checkpointing``: whether it is meant to be on; ``None``: as the
-    model's switches say. ``explain``: where memory runs out, note cause and first change on the exception and write a diagnosis bundle.
+    ``log``: a file for the events (``advisor events FILE`` reads it); of several ranks each writes its own, ``NAME.rankN.jsonl``. ``policy``:
+    warns or raises for what is not approved. ``least``: bytes from which a tensor counts (default: 0.1 % of the model's state, at least 4 KiB).
+    ``checkpointing``: whether it is meant to be on; ``None``: as the model's switches say. ``explain``: where memory runs out, note cause and first
+    change on the exception and write a diagnosis bundle.
     """
     return Watch(model, optimizer, log=log, policy=policy, level=level, least=least, checkpointing=checkpointing, explain=explain)
 
@@ -47,7 +48,7 @@ class Watch(Stepping):
         self.findings: list[Finding] = []
         self.notes: list[Finding] = []
         self.running = False
-        self._log = EventLog(log) if log is not None else None
+        self._log = EventLog(of_rank(Path(log))) if log is not None else None
         self._known: set[tuple[str, str, str | None, str]] = set()
         self._explain, self._moment = explain, dict[str, int]()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
@@ -62,7 +63,8 @@ def _line(frame: FrameType | None, *, installed: bool) -> str:
 def user_frames() -> list[FrameType]:
     """The frames of every thread that are not torch's or the watcher's, innermost first."""
     found: list[FrameType] = []
-    for top in sys._current_frames().values():
+    tops = {**sys._current_frames(), threading.get_ident(): sys._getframe(1)}  # never our own frame: a frame that names itself lives until it is collected
+    for top in tops.values():
         frame: FrameType | None = top
         while frame is not None:
             if not ours(frame.f_code.co_filename):
