@@ -160,6 +160,7 @@ def _derived(derive: str, raw: Mapping[str, Any], key: Key, name: str, refused: 
     derivation = DERIVATIONS[derive]
     if derivation.of_paths:
         raw = {k: (v.leaf or v) if isinstance(v, Unread) else v for k, v in raw.items()}
+    raw = {k: True if k in derivation.presence and v is not None else v for k, v in raw.items()}
     for path, value in raw.items():
         if isinstance(value, Unread) and path not in derivation.tolerates:
             refused.append(NotUnderstood(f"{name}:{key.line}", f"{path} = {value}", _NOT_LITERAL))

@@ -11,6 +11,8 @@ def settle(draft: Draft) -> None:
     if not draft.known("batch.token_budget"):
         draft.table("batch.micro_batch", alternatives=(1, 2, 4, 8))
     draft.table("batch.seq_len", alternatives=(512, 1024, 2048, 4096))
+    if draft.known("batch.token_budget"):
+        draft.assume("batch.seq_len", draft.get("batch.token_budget"), "a sequence is at most what a pass is filled to", alternatives=(2048, 4096))
     _passes(draft)
     draft.table("batch.gradient_accumulation", "batch.packed")
     draft.default("batch.gradient_accumulation", 1, draft.framework or "every framework")

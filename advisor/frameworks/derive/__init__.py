@@ -109,7 +109,7 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "swift-dtype": Derivation(
         swift_dtype, write_load_dtype, inferred=AS_LOADED, inferred_fields=("precision.weights", "precision.compute"), samples=({"load.dtype": "bf16"},)
     ),
-    "megatron-config": Derivation(megatron_config, tolerates=("hf-checkpoint", "tokenizer-model", "tensor-model-parallel-size")),
+    "megatron-config": Derivation(megatron_config, tolerates=("hf-checkpoint", "tokenizer-model", "tensor-model-parallel-size"), presence=("merge-file",)),
     "classification-head": Derivation(classification_head, tolerates=("num_labels",)),
     "megatron-stages": Derivation(megatron_stages),
     "megatron-sequence": Derivation(megatron_sequence, write_megatron_sequence, samples=({"batch.seq_len": 4_096},)),

@@ -95,7 +95,7 @@ def _vocabulary(raw: Mapping[str, Any]) -> int | None:
     if raw.get("padded-vocab-size") is not None:
         return count(raw["padded-vocab-size"])
     entries = raw.get("vocab-size")
-    kind = str(raw.get("tokenizer-type"))
+    kind = str(raw.get("tokenizer-type") or ("GPT2BPETokenizer" if raw.get("merge-file") else None))  # merges are those of GPT-2's tokenizer
     if entries is None:
         entries = _ENTRIES.get(kind) or _of_tokenizer(raw.get("tokenizer-model") or raw.get("hf-checkpoint"))
     if entries is None:
