@@ -25,6 +25,7 @@ REENTRANT = {"activations": {"checkpointing": "full", "reentrant": True}}
 LORA = {"method": {"kind": "lora", "rank": 4}}
 BF16 = {"precision": {"weights": "bf16", "compute": "bf16"}}
 EAGER = {"activations": {"attention": "eager"}}
+PAIRS = {"objective": "dpo", "framework": {"name": "trl"}, "activations": {"loss": "full-fp32"}}
 JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "llama bf16": ("llama", BF16),
@@ -38,6 +39,9 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "reentrant checkpointing": ("llama", REENTRANT),
     "lora": ("llama", LORA),
     "lora, reentrant checkpointing": ("llama", {**LORA, **REENTRANT}),
+    "dpo, copy of the reference": ("llama", {**PAIRS, "reference": "copy"}),
+    "dpo, adapters off": ("llama", {**PAIRS, **LORA, "reference": "adapter-off", **BF16}),
+    "grpo": ("llama", {**PAIRS, "objective": "grpo", "reference": "none"}),
     "sgd": ("llama", {"optimizer": {"name": "sgd", "implementation": "for-loop"}}),
 }
 Row = tuple[str, int, str, tuple[int, ...], str, str, str]
