@@ -16,9 +16,10 @@ from functools import cache
 from typing import Any
 
 from advisor.evidence import Evidence
+from advisor.file_editing import Path, canonical, edited
 from advisor.job import Job
+from advisor.knowledge import KnowledgeError
 
-Path = tuple[str, ...]
 _CALL = re.compile(r"^[\w.]+\(\.\.\., ?(.*)\)$", re.DOTALL)
 
 
@@ -56,14 +57,14 @@ def placed(texts: Sequence[tuple[str, str]], evidence: Evidence, settings: Mappi
         trial = dict(contents)
         for key, value in wanted:
             spot = _spot(trial, evidence, framework, key)
-            new = None if spot is None else _edited(trial[spot[0]], spot, key, value)
+            new = None if spot is None else edited(trial[spot[0]], spot, key, value)
             if spot is None or new is None:
                 left[framework] = tuple(lines)  # half of a change is not a change
                 break
             trial[spot[0]] = new
         else:
             contents = trial
-    files = tuple(Changed(name, _canonical(text), contents[name]) for name, text in texts if contents[name] not in (text, _canonical(text)))
+    files = tuple(Changed(name, canonical(text), contents[name]) for name, text in texts if contents[name] not in (text, canonical(text)))
     if not files or not _reads_back(contents, before, after):
         return Placed((), {name: tuple(lines) for name, lines in settings.items()})
     return Placed(files, left)
@@ -119,7 +120,6 @@ def _spot(contents: Mapping[str, str], evidence: Evidence, framework: str, key: 
 def _keys(framework: str) -> Mapping[str, tuple[str, ...]]:
     """Keys of a framework's table and of those that it inherits, each with the calls in which alone it has its meaning."""
     from advisor.frameworks.table import stack
-    from advisor.knowledge import KnowledgeError
 
     try:
         tables = {table.name: table for table in stack(framework)}
@@ -131,91 +131,6 @@ def _keys(framework: str) -> Mapping[str, tuple[str, ...]]:
         found = {key: entry.scopes for entry in tables[name].entries for key in entry.all_keys} | found
         name = tables[name].inherits
     return found
-
-
-def _edited(text: str, spot: tuple[str, int, str, bool], key: Path, value: Any) -> str | None:
-    name, number, read, itself = spot
-    if (data := _as_json(text)) is not None:
-        return _set(data, key, value)
-    lines = text.splitlines()
-    if not 0 < number <= len(lines):
-        return None
-    line, leaf = lines[number - 1], (key[-1] if itself else read.rpartition(".")[2])
-    if (m := re.search(rf"--{re.escape(leaf)}([ =])(\S+)", line)) is not None:
-        new = f"--{key[-1]}{m[1]}{value}"
-        lines[number - 1] = line[: m.start()] + (new + line[m.end() :] if itself else m[0] + " " + new + line[m.end() :])
-    elif (m := re.search(rf"^(\s*)[\"']?{re.escape(leaf)}[\"']?:\s*([^#]*?)(\s+#.*)?$", line)) is not None and not name.endswith(".py"):
-        if itself:
-            lines[number - 1] = f"{line[: m.start(2)]}{_as_yaml(value)}{m[3] or ''}"
-        elif len(key) == 1 and not m[1]:
-            lines.append(f"{key[0]}: {_as_yaml(value)}")
-        else:
-            return None
-    elif (m := re.search(rf"\b{re.escape(leaf)}(\s*=\s*)", line)) is not None and (end := _value_end(line, m.end())) is not None:
-        if itself:
-            lines[number - 1] = f"{line[: m.end()]}{value!r}{line[end:]}"
-        elif line[end:].strip() == "," and line[: m.start()].strip() == "":
-            lines.insert(number, f"{line[: m.start()]}{key[-1]}={value!r},")
-        elif len(key) == 1 and line[end:].lstrip()[:1] in (",", ")"):
-            lines[number - 1] = f"{line[:end]}, {key[0]}={value!r}{line[end:]}"
-        else:
-            return None
-    else:
-        return None
-    return "\n".join(lines) + ("\n" if text.endswith("\n") else "")
-
-
-def _value_end(line: str, start: int) -> int | None:
-    """Where a Python value that begins at ``start`` ends within its line; ``None`` where it goes on in the next."""
-    depth, quote = 0, ""
-    for at in range(start, len(line)):
-        c = line[at]
-        if quote:
-            quote = "" if c == quote else quote
-        elif c in "\"'":
-            quote = c
-        elif c in "([{":
-            depth += 1
-        elif c in ")]}":
-            if depth == 0:
-                return at
-            depth -= 1
-        elif depth == 0 and c in ",#\n":
-            return len(line[:at].rstrip())
-    return len(line.rstrip()) if not depth and not quote else None
-
-
-def _as_json(text: str) -> dict[str, Any] | None:
-    if text.lstrip()[:1] != "{":
-        return None
-    try:
-        data = json.loads(text)
-    except ValueError:
-        return None
-    return data if isinstance(data, dict) else None
-
-
-def _canonical(text: str) -> str:
-    """A JSON file as it is written after a change, so that the diff shows the change alone."""
-    data = _as_json(text)
-    return text if data is None else json.dumps(data, indent=2) + "\n"
-
-
-def _set(data: dict[str, Any], key: Path, value: Any) -> str | None:
-    inside = data
-    for part in key[:-1]:
-        inside = inside.setdefault(part, {})
-        if not isinstance(inside, dict):
-            return None
-    inside[key[-1]] = value
-    return json.dumps(data, indent=2) + "\n"
-
-
-def _as_yaml(value: Any) -> str:
-    if isinstance(value, str):
-        plain = re.fullmatch(r"[A-Za-z][\w./ -]*", value) and value.lower() not in ("yes", "no", "on", "off", "true", "false", "null", "none")
-        return value if plain else json.dumps(value)
-    return json.dumps(value)
 
 
 def _reads_back(contents: Mapping[str, str], before: Job, after: Job) -> bool:
