@@ -11,7 +11,8 @@ import re
 import textwrap
 import warnings
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from advisor.reading.code_of_files import GRAPHLESS, Found, called, hooks, loads
 
 MOST = 400_000  # characters of one text that are parsed
 DEPTH = 90  # levels of indentation or brackets: deeper code is no one's training script
@@ -19,7 +20,6 @@ _PYTHON = re.compile(r"^\s*(?:import |from \w[\w.]* import |def \w+\(|class \w+|
 _TELLING = re.compile(
     r"\.append\(|\+=|\.backward\(|\.eval\(\)|torch\.load\(|FSDP\(|fully_shard\(|\.initialize\(|\.prepare\(|from_pretrained\(|init_process_group|hook\("
 )
-_GRAPHLESS = re.compile(r"\.(?:detach|item|cpu|numpy|tolist|data|argmax|argsort|size|shape|dim)\b|\b(?:float|int|len|str|accuracy_score|argmax)\(")
 _OFF_CARD = re.compile(r"\.(?:item|cpu|numpy|tolist|size|shape)\b|\b(?:float|int|len|str)\(|device=['\"]cpu")
 _TENSOR = re.compile(
     r"(?:^|_|\b)(?:loss|losses|logits?|outputs?|out|preds?|predictions?|feat\w*|hidden\w*|embed\w*|emb|scores?|probs?|z|y_hat|recon\w*|latents?|h)(?:_|\b|$)"
@@ -30,14 +30,6 @@ _MODEL = re.compile(
 _EVAL = re.compile(r"^_?(?:do_|run_)?(?:test|valid\w*|eval\w*|val|infer\w*|predict\w*)(?:_|$)")
 _WRAPS = frozenset({"FSDP", "FullyShardedDataParallel", "fully_shard", "initialize", "prepare"})
 _NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False")
-
-
-class Found(NamedTuple):
-    """What is written: ``what`` names the pattern, ``code`` the expression, ``line`` counts from 1."""
-
-    what: str
-    code: str
-    line: int
 
 
 def looks_like_code(text: str) -> bool:
@@ -89,8 +81,8 @@ def _of_tree(tree: ast.Module) -> Iterator[Found]:
             scopes.append((node, node.name, any(_NO_GRAPH.search(ast.unparse(d)) for d in node.decorator_list)))
     for scope, name, graphless in scopes:
         yield from _of_scope(scope, name, graphless)
-    yield from _hooks(tree)
-    yield from _loads(tree)
+    yield from hooks(tree)
+    yield from loads(tree)
 
 
 def _own(scope: ast.AST) -> Iterator[ast.AST]:
@@ -106,8 +98,8 @@ def _own(scope: ast.AST) -> Iterator[ast.AST]:
 def _of_scope(scope: ast.AST, name: str, graphless: bool) -> Iterator[Found]:
     nodes = list(_own(scope))
     calls = [n for n in nodes if isinstance(n, ast.Call)]
-    trains = any(_called(c) in ("backward", "manual_backward") for c in calls) or name == "training_step"
-    evaluates = not trains and (bool(_EVAL.match(name)) or any(_called(c) == "eval" and not c.args for c in calls))
+    trains = any(called(c) in ("backward", "manual_backward") for c in calls) or name == "training_step"
+    evaluates = not trains and (bool(_EVAL.match(name)) or any(called(c) == "eval" and not c.args for c in calls))
     quiet = graphless or any(isinstance(n, ast.With) and any(_NO_GRAPH.search(ast.unparse(i.context_expr)) for i in n.items) for n in nodes)
     forward = next((c for c in calls if _MODEL.match(ast.unparse(c.func))), None)
     if evaluates and not quiet and forward is not None:
@@ -121,13 +113,13 @@ def _of_loop(loop: ast.For | ast.While, *, trains: bool, quiet: bool, evaluates:
     inner = [n for child in loop.body for n in (child, *_own(child))]
     made = {t.id for n in inner if isinstance(n, ast.Assign) for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name)}
     fresh = {t.id for n in inner if isinstance(n, ast.Assign) and isinstance(n.value, ast.List) for t in n.targets if isinstance(t, ast.Name)}
-    steps = any(isinstance(n, ast.Call) and _called(n) in ("backward", "manual_backward") for n in inner)  # else the list is what a backward pass below is for
+    steps = any(isinstance(n, ast.Call) and called(n) in ("backward", "manual_backward") for n in inner)  # else the list is what a backward pass below is for
     for node in inner:
-        if isinstance(node, ast.Call) and _called(node) == "append" and len(node.args) == 1 and isinstance(node.func, ast.Attribute):
+        if isinstance(node, ast.Call) and called(node) == "append" and len(node.args) == 1 and isinstance(node.func, ast.Attribute):
             kept, value = ast.unparse(node.func.value), ast.unparse(node.args[0])
             if kept in fresh or not _TENSOR.search(value) or not {n.id for n in ast.walk(node.args[0]) if isinstance(n, ast.Name)} & made:
                 continue
-            if not _GRAPHLESS.search(value) and not quiet and (steps or not (trains or evaluates)):
+            if not GRAPHLESS.search(value) and not quiet and (steps or not (trains or evaluates)):
                 yield Found("keeps-graph", ast.unparse(node), node.lineno)
             elif not _OFF_CARD.search(value) and (quiet or evaluates):
                 yield Found("keeps-on-card", ast.unparse(node), node.lineno)
@@ -144,59 +136,16 @@ def _moved_first(nodes: list[ast.AST]) -> Iterator[Found]:
     """A model's ``.cuda()`` or ``.to(device)`` above the call that divides it."""
     moves: dict[str, ast.Call] = {}
     for call in sorted((n for n in nodes if isinstance(n, ast.Call)), key=lambda c: (c.lineno, c.col_offset)):
-        called = _called(call)
-        if called in ("cuda", "to") and isinstance(call.func, ast.Attribute) and (called == "cuda" or re.search(r"cuda|device|rank", _arguments(call))):
+        action = called(call)
+        if action in ("cuda", "to") and isinstance(call.func, ast.Attribute) and (action == "cuda" or re.search(r"cuda|device|rank", _arguments(call))):
             whole = ast.unparse(call.func.value)
             owner = whole if re.fullmatch(r"[\w.]+", whole) else "model" if "from_pretrained" in whole else ""
             if _MODEL.match(owner):
                 moves.setdefault(owner, call)
-        elif called in _WRAPS:
+        elif action in _WRAPS:
             divided = next((m for name, m in moves.items() if re.search(rf"\b{re.escape(name)}\b", _arguments(call))), None)
             if divided is not None and divided.lineno < call.lineno:
                 yield Found("moves-before-sharding", f"{ast.unparse(divided)} above {ast.unparse(call.func)}(...)", divided.lineno)
-
-
-def _hooks(tree: ast.Module) -> Iterator[Found]:
-    """Forward hooks that store what they are given."""
-    hooked = {ast.unparse(a) for n in ast.walk(tree) if isinstance(n, ast.Call) and _called(n) == "register_forward_hook" for a in n.args}
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.FunctionDef) or len(node.args.args) < 3:
-            continue
-        if not any(re.search(rf"\b{re.escape(node.name)}\b", h) for h in hooked) and not (hooked and node.name in ("hook", "fn", "hook_fn")):
-            continue
-        given = {a.arg for a in node.args.args[-2:]}
-        for inner in ast.walk(node):
-            value = inner.value if isinstance(inner, ast.Assign) and isinstance(inner.targets[0], ast.Subscript | ast.Attribute) else None
-            if isinstance(inner, ast.Call) and _called(inner) == "append" and inner.args:
-                value = inner.args[0]
-            if value is not None and {n.id for n in ast.walk(value) if isinstance(n, ast.Name)} & given and not _GRAPHLESS.search(ast.unparse(value)):
-                yield Found("hook-keeps-graph", ast.unparse(inner), getattr(inner, "lineno", node.lineno))
-
-
-def _loads(tree: ast.Module) -> Iterator[Found]:
-    """Checkpoints without a place to go, the same model loaded twice, processes that never choose a device."""
-    loaded: dict[str, ast.Call] = {}
-    text = ast.unparse(tree)
-    for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
-        if ast.unparse(call.func) == "torch.load" and not any(k.arg == "map_location" for k in call.keywords) and len(call.args) < 2:
-            yield Found("loads-where-saved", ast.unparse(call), call.lineno)
-        named = ast.unparse(call.func)
-        if named.endswith("Model.from_pretrained") or re.search(r"(?:ForCausalLM|ForConditionalGeneration|ForSequenceClassification)\.from_pretrained$", named):
-            key = ast.unparse(call.args[0]) if call.args else ""
-            if key and key in loaded and f"del {key}" not in text:
-                yield Found("loads-twice", ast.unparse(call), call.lineno)
-            loaded.setdefault(key, call)
-    if (
-        "init_process_group" in text
-        and re.search(r"\.cuda\(\)|['\"]cuda(?::0)?['\"]", text)
-        and not re.search(r"set_device|local_rank|LOCAL_RANK|device_ids", text)
-    ):
-        line = next((n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and _called(n) == "init_process_group"), 1)
-        yield Found("never-chooses-device", "init_process_group without torch.cuda.set_device", line)
-
-
-def _called(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def _arguments(call: ast.Call) -> str:

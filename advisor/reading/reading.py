@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from advisor.evidence import Conflict, Device, Evidence, Failure, Line, NotUnderstood, Sample, Source
+from advisor.evidence import Evidence, NotUnderstood, Source
 from advisor.job import Job
-from advisor.reading import binary, capacity, code_facts, deadline, frame_facts, handoff, leaves, memory_stats, memory_summary, printed, prose, sources
-from advisor.reading.collect import collected
+from advisor.reading import binary, capacity, deadline, frame_facts, leaves, sources
 from advisor.reading.deadline import Deadline
-from advisor.reading.embedded import printed_configs
-from advisor.reading.failures import failures_of
+from advisor.reading.gathering import Gathered, take_code, take_config, take_log
 from advisor.reading.inherited import bases, beneath, without_given
-from advisor.reading.lines import Excerpt, excerpt
+from advisor.reading.lines import excerpt
 from advisor.reading.masking import mask
 from advisor.reading.merge import GUESS, PRINTED, Ranked, merge, rank_of
-from advisor.reading.nvidia_smi import devices_of
 from advisor.reading.ordering import ordered
-from advisor.reading.own_or_foreign import settle
-from advisor.reading.plausible import implausible
 from advisor.reading.progress import with_progress
 from advisor.reading.rule_lines import lines_of
-from advisor.reading.samples import samples_of
 from advisor.reading.snapshot.telling import Told, joined
 
 CONFIG_BYTES = 1024 * 1024  # a config is some kilobytes; a notebook with its outputs may be larger and is named .ipynb
-REMARKS = 300  # lines of a log that are searched for remarks: people write above a log, not in its middle
 NOTEBOOK_BYTES = 16 * 1024 * 1024
 
 
@@ -46,32 +39,13 @@ class Reading:
     snapshots: tuple[Told, ...] = ()
 
 
-@dataclass(slots=True)
-class _Gathered:
-    """What has been read so far, over all texts."""
-
-    ranked: list[Ranked] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
-    excerpts: list[Excerpt] = field(default_factory=list)
-    sources: list[Source] = field(default_factory=list)
-    not_understood: list[NotUnderstood] = field(default_factory=list)
-    conflicts: list[Conflict] = field(default_factory=list)
-    seen_keys: list[tuple[str, str, Any]] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    devices: list[Device] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    figures: list[Line] = field(default_factory=list)
-    stamps: dict[str, float] = field(default_factory=dict)
-    snapshots: list[Told] = field(default_factory=list)
-
-
 def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | None = deadline.SECONDS) -> Reading:
     """Read texts, files, folders and archives: ``(name, content or path)`` each, within ``seconds`` by the clock (memory snapshots have limits of their own).
 
     Never raises for what is in them: what cannot be read is named in ``evidence.sources`` and ``evidence.not_understood``, what was cut short in
     the note of its source.
     """
-    gathered = _Gathered()
+    gathered = Gathered()
     limit = Deadline(seconds)
     for text in sources.texts(items):
         if text.kind != "text":
@@ -106,7 +80,7 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
     return Reading(merged.job, evidence, state, why, tuple(gathered.snapshots))
 
 
-def _read_text(text: sources.Text, gathered: _Gathered, limit: Deadline) -> None:
+def _read_text(text: sources.Text, gathered: Gathered, limit: Deadline) -> None:
     if text.problem is not None and not text.size_bytes:
         _refuse(text, text.problem, gathered)
         return
@@ -122,11 +96,11 @@ def _read_text(text: sources.Text, gathered: _Gathered, limit: Deadline) -> None
         return
     kinds: list[str] = []
     content = mask(raw) if raw is not None else None
-    problem = None if limit.passed() else _config(text.name, content, gathered, kinds)
+    problem = None if limit.passed() else take_config(text.name, content, gathered, kinds)
     if content is not None and not limit.passed():
-        _code(text.name, content, gathered)
+        take_code(text.name, content, gathered)
     if problem is None:
-        _log(found, gathered, kinds, content if not limit.passed() else None)
+        take_log(found, gathered, kinds, content if not limit.passed() else None)
     else:
         gathered.problems.append(f"{text.name}: {problem}")
         gathered.not_understood.append(NotUnderstood(text.name, text.name, problem))
@@ -141,7 +115,7 @@ def _read_text(text: sources.Text, gathered: _Gathered, limit: Deadline) -> None
     )
 
 
-def _read_binary(text: sources.Text, gathered: _Gathered) -> None:
+def _read_binary(text: sources.Text, gathered: Gathered) -> None:
     if text.kind == "pickle":
         _take_snapshot(text, lambda: binary.snapshot_of(text), gathered)
         return
@@ -156,7 +130,7 @@ def _read_binary(text: sources.Text, gathered: _Gathered) -> None:
     gathered.sources.append(Source(text.name, found.kind, text.size_bytes, "only its header was read"))
 
 
-def _take_snapshot(text: sources.Text, reader: Callable[[], Told], gathered: _Gathered) -> None:
+def _take_snapshot(text: sources.Text, reader: Callable[[], Told], gathered: Gathered) -> None:
     try:
         told = reader()
     except ValueError as error:
@@ -177,96 +151,13 @@ def _teed(chunks: Iterable[bytes], whole: list[bytes] | None) -> Iterator[bytes]
         yield chunk
 
 
-def _refuse(text: sources.Text, why: str, gathered: _Gathered) -> None:
+def _refuse(text: sources.Text, why: str, gathered: Gathered) -> None:
     gathered.problems.append(f"{text.name}: {why}")
     gathered.sources.append(Source(text.name, "unreadable", text.size_bytes, why))
     gathered.not_understood.append(NotUnderstood(text.name, text.name, why))
 
 
-def _config(name: str, text: str | None, gathered: _Gathered, kinds: list[str]) -> str | None:
-    """Facts of a config, where the text is one. Returns the reason where it was refused."""
-    if not text:
-        return None
-    try:
-        found = handoff.read_config(name, text)
-    except (ImportError, AttributeError):
-        return None
-    if found is None:
-        return None
-    if found.problem:
-        return found.problem
-    kinds.append(found.kind)
-    rank = rank_of(found.kind)
-    gathered.ranked.extend(Ranked(fact, rank) for fact in found.facts)
-    gathered.seen_keys.extend(found.seen_keys)
-    gathered.not_understood.extend(found.not_understood)
-    gathered.conflicts.extend(found.conflicts)
-    return None
-
-
-def _code(name: str, content: str, gathered: _Gathered) -> None:
-    """What pasted Python does with tensors; of a text of another kind, nothing."""
-    if not code_facts.looks_like_code(content):
-        return
-    gathered.seen_keys.extend((f"{name}:{item.line}", f"code.{item.what}", item.code) for item in code_facts.code_facts(content))
-
-
-def _log(found: Excerpt, gathered: _Gathered, kinds: list[str], text: str | None) -> None:
-    gathered.excerpts.append(found)
-    failures = failures_of(found)
-    for failure in failures:
-        if (why := implausible(failure)) is not None:
-            gathered.not_understood.append(NotUnderstood(failure.where, failure.text[:200], f"its numbers were not used: {why}"))
-        else:
-            gathered.failures.append(settle(failure))
-    stamps = {found.where(line): line.stamp for line in found.lines if line.stamp is not None}
-    gathered.stamps.update({failure.where: stamps[failure.where] for failure in failures if failure.where in stamps})
-    devices, samples = devices_of(found), samples_of(found)
-    for sample, lines in (*memory_summary.summaries_of(found), *memory_stats.stats_of(found)):
-        samples.append(sample)
-        gathered.figures.extend(lines)
-    for item in collected(found):
-        if isinstance(item, Ranked):
-            gathered.ranked.append(item)
-        elif isinstance(item, Device):
-            devices.append(item)
-        else:
-            gathered.not_understood.append(item)
-    gathered.ranked.extend(printed.facts_of(found))
-    gathered.ranked.extend(frame_facts.facts_of(failures))
-    gathered.devices.extend(devices)
-    gathered.samples.extend(samples)
-    is_config = bool(kinds)
-    if any(f.kind != "not-memory" for f in failures):
-        kinds.append("memory failure")
-    elif failures:
-        kinds.append("traceback")
-    if devices:
-        kinds.append("list of cards")
-    if samples:
-        kinds.append("memory figures")
-    for where, command in leaves.commands_of(found):
-        if (launched := handoff.read_config("launched.sh", command)) is not None and not launched.problem:
-            gathered.ranked.extend(Ranked(replace(fact, where=where), PRINTED) for fact in launched.facts)
-            gathered.seen_keys.extend((where, key, value) for _, key, value in launched.seen_keys)
-    for block in printed_configs(found.name, text) if text is not None and not is_config else ():
-        gathered.ranked.extend(Ranked(fact, PRINTED) for fact in block.facts)
-        gathered.seen_keys.extend(block.seen_keys)
-        kinds.append(block.kind)
-    gathered.ranked.extend(prose.remarks_of(_remarks(found, text if is_config else None)))
-
-
-def _remarks(found: Excerpt, config: str | None) -> Iterator[tuple[str, str]]:
-    """The comments of a config; else the lines near a text's start that are neither frame nor counters."""
-    if config is not None:
-        yield from prose.comments(found.name, config)
-        return
-    for line in found.lines[:REMARKS]:
-        if len(line.text) <= 400 and 'File "' not in line.text and "ried to allocate" not in line.text:
-            yield found.where(line), line.text
-
-
-def _state(evidence: Evidence, gathered: _Gathered) -> tuple[Literal["read", "empty", "unreadable"], str | None]:
+def _state(evidence: Evidence, gathered: Gathered) -> tuple[Literal["read", "empty", "unreadable"], str | None]:
     if not gathered.sources or all(s.kind == "empty" for s in gathered.sources):
         return "empty", "nothing was handed in: paste the error, the config or the launch command"
     useful = evidence.facts or evidence.failures or evidence.devices or evidence.samples or evidence.seen_keys
