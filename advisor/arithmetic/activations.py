@@ -8,6 +8,7 @@ from dataclasses import replace
 from advisor.arithmetic import moments as at
 from advisor.arithmetic import settings, vision
 from advisor.arithmetic.blocks.block import settled
+from advisor.arithmetic.blocks.cached import stranded
 from advisor.arithmetic.blocks.tape import Counted, Size, Step
 from advisor.arithmetic.checkpointing import checkpoints, kept_at_rest, offloaded, recomputed_layers, reentrant
 from advisor.arithmetic.context import Context
@@ -153,6 +154,6 @@ def _forward(put: _Put, c: Counted, *, kept: bool) -> Iterator[Holding]:
     if put.bytes(size) <= 0:
         return
     temporaries = put.holding("temporaries of a block's forward", (size[0], size[1], size[2], 0.0), 1, FORWARD_ONLY, None)
-    yield temporaries if kept else replace(temporaries, values={**temporaries.values, STRANDED: c.stranded})
+    yield temporaries if kept else replace(temporaries, values={**temporaries.values, STRANDED: stranded(c)})
     if size[3]:
         yield put.holding("dequantised weight in forward", (0.0, 0.0, 0.0, size[3]), 1, FORWARD_ONLY, None)

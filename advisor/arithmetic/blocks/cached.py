@@ -8,10 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from advisor.arithmetic.blocks.tape import Counted, Size
 from advisor.units import MIB
 
 Event = tuple[int, int]  # (id, bytes): a birth; (id, 0): its death
 Piece = tuple[int, int]  # start within the segment, size
+
+
+REFERENCE_TOKENS, REFERENCE_KEYS = 4096, 2048  # two sequences: what the share is taken at; block sizes grow with tokens, so it hardly moves
+_KNOWN: dict[int, tuple[Counted, float]] = {}
+_MOST_KNOWN = 2048
+
+
+def stranded(block: Counted) -> float:
+    """Reserved over alive of a block's forward pass that keeps nothing: its pieces of many sizes serve each other only in part. Remembered by block."""
+    known = _KNOWN.get(id(block))
+    if known is not None and known[0] is block:
+        return known[1]
+    if len(_KNOWN) >= _MOST_KNOWN:
+        _KNOWN.clear()
+    reserved, alive = needed((number, _at_reference(size)) for number, size in block.passing)
+    share = reserved / alive if alive else 1.0
+    _KNOWN[id(block)] = (block, share)
+    return share
+
+
+def _at_reference(size: Size) -> int:
+    return round(size[0] * REFERENCE_TOKENS + size[1] * REFERENCE_TOKENS * REFERENCE_KEYS + size[2] + size[3])
 
 
 def needed(events: Iterable[Event]) -> tuple[int, int]:

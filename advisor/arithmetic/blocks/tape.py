@@ -112,7 +112,7 @@ class Counted:
     projection: Size  # the fused query-key-value output: what a cached view of it pins
     lasting: Size  # saved as attributes of custom functions: there until the graph itself is gone
     entry_saved: bool  # the block's input is among ``saved``, last
-    stranded: float = 1.0  # reserved over alive of a forward pass that keeps nothing
+    passing: tuple[tuple[int, Size], ...] = ()  # births and deaths of a forward pass that keeps nothing, for the allocator's part
 
 
 @dataclass(slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from advisor.arithmetic.blocks.cached import Event, needed
 from advisor.arithmetic.blocks.tape import NOTHING, Counted, Operation, Saved, Size, Step, Tape, Value, minus, plus
 
 
@@ -42,7 +41,7 @@ def walk(tape: Tape, output: Value) -> Counted:
         projection=tape.projection.storage.size if tape.projection is not None else NOTHING,
         lasting=_lasting(tape.operations),
         entry_saved=entry_saved,
-        stranded=_stranded(tape.operations, entry, output),
+        passing=_coming_and_going(tape.operations, entry, output),
     )
 
 
@@ -68,34 +67,24 @@ def _lasting(operations: list[Operation]) -> Size:
     return total
 
 
-REFERENCE_TOKENS, REFERENCE_KEYS = 4096, 2048  # two sequences: what the share is taken at; block sizes grow with tokens, so it hardly moves
-
-
-def _stranded(operations: list[Operation], entry: Value, output: Value) -> float:
-    """Reserved over alive of a forward pass that keeps nothing, run twice: its blocks of many sizes serve each other only in part."""
+def _coming_and_going(operations: list[Operation], entry: Value, output: Value) -> tuple[tuple[int, Size], ...]:
+    """Births (number and size) and deaths (number and nothing) of a forward pass that keeps nothing."""
     last: dict[Value, int] = {output.storage: len(operations)}
     for i, op in enumerate(operations):
         for v in op.inputs:
             last[v.storage] = max(last.get(v.storage, 0), i)
-    events: list[Event] = []
-    for turn in range(2):
-        ids: dict[Value, int] = {}
-        for i, op in enumerate(operations):
-            if op.out.root is None:
-                ids[op.out] = number = 1 + i + turn * len(operations)
-                events.append((number, _at_reference(op.out.moment)))
-            if temporary := _at_reference(op.forward):
-                events += [(-1 - i, temporary), (-1 - i, 0)]
-            for v in {x.storage for x in (*op.inputs, op.out)}:
-                if v is not entry and v in ids and last.get(v, i) <= i:
-                    events.append((ids.pop(v), 0))
-        events.extend((number, 0) for number in ids.values())
-    reserved, alive = needed(events)
-    return reserved / alive if alive else 1.0
-
-
-def _at_reference(size: Size) -> int:
-    return round(size[0] * REFERENCE_TOKENS + size[1] * REFERENCE_TOKENS * REFERENCE_KEYS + size[2] + size[3])
+    events: list[tuple[int, Size]] = []
+    ids: dict[Value, int] = {}
+    for i, op in enumerate(operations):
+        if op.out.root is None:
+            ids[op.out] = i + 1
+            events.append((i + 1, op.out.moment))
+        if op.forward != NOTHING:
+            events += [(-1 - i, op.forward), (-1 - i, NOTHING)]
+        for v in {x.storage for x in (*op.inputs, op.out)}:
+            if v is not entry and v in ids and last.get(v, i) <= i:
+                events.append((ids.pop(v), NOTHING))
+    return tuple(events)
 
 
 def _forward(operations: list[Operation], entry: Value, output: Value, holders: frozenset[Value], total: Size, *, keeping: bool = True) -> list[Size]:
