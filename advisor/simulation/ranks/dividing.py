@@ -64,7 +64,7 @@ def _fsdp2(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     if job.framework.name in ON_ACCELERATE and accelerating.has_fsdp2():
         return accelerating.fsdp2(model, job, mesh)
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": job.parallel.reshard_after_forward is not False}
-    if job.precision.mixed in ("fsdp", "autocast"):
+    if job.precision.mixed == "fsdp":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=dtype(job.precision.compute, "bf16"), reduce_dtype=dtype(job.precision.reduce, "fp32"))
     anymodel: Any = model
     own = _embeddings_apart(job)
