@@ -16,7 +16,8 @@ from advisor.evidence import Evidence, Failure
 from advisor.job import read_job
 from advisor.planner.constraints import compatible
 from advisor.planner.measuring import Bench
-from advisor.planner.searching import SAME_TIME, cost, free, options, search
+from advisor.planner.offering import options
+from advisor.planner.searching import SAME_TIME, cost, free, search
 from advisor.planning import Constraints, layouts, max_micro_batch, max_seq_len, plan, which_cards
 from advisor.report import Finding, Plan, Step
 from advisor.rules.rule import TIERS

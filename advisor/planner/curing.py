@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from advisor.planner.measuring import Bench, Candidate
-from advisor.planner.searching import lowers
+from advisor.planner.offering import lowers
 from advisor.report import Finding
 from advisor.techniques import TIERLESS, all_techniques
 

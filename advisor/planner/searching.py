@@ -8,15 +8,12 @@ a set from which a change can be left out is none. The search is bounded: single
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
-from advisor.planner.constraints import ALTERS, DIVIDING, OPENERS, REPEATABLE, RISK, WEIGHT, compatible
+from advisor.planner.constraints import ALTERS, RISK, compatible
 from advisor.planner.measuring import Bench, Candidate, Change, Changes, ordered
-from advisor.techniques import TIERLESS, all_techniques
+from advisor.planner.offering import MATTERS, PAYS_LATER, by_saving, lowers, options
+from advisor.techniques import all_techniques
 
-MATTERS = 0.004  # share of the capacity below which a change is not worth a step of the plan
 SAME_TIME = 0.05  # differences below this are less than the estimate of time can tell
-WIDTH = 12
 LINK_BOUND = frozenset({"offload-optimizer", "offload-parameters", "offload-nvme", "offload-activations", "paged-optimizer"})
 FIRST_BEAM = 6
 BEAM = 4
@@ -25,7 +22,6 @@ BUDGET = 150  # estimates of one search, about 1 ms each
 ASKED = 6
 SHRUNK = 3
 GOOD_ENOUGH = 1.03  # of the time of a token: no need to look for a larger set that is faster
-PAYS_LATER = DIVIDING | {"qlora"}  # these may pay only together with the next change
 DEAR = 1.6  # of the time of a token: checkpointing and a little besides; what costs more is worth a longer search
 ENOUGH_DEPTH = 3  # sets of up to three are looked at even where a smaller one fits; beyond, the first depth that fits is taken
 
@@ -37,66 +33,6 @@ def cost(c: Candidate, start: Candidate) -> tuple[int, float, int, int]:
     """
     ratio = max(1.0, c.seconds_per_token / max(start.seconds_per_token, 1e-30))
     return (c.altered, round(round(ratio / SAME_TIME) * SAME_TIME, 3), len(c.changes), sum(RISK.get(i, 0) for i in c.ids))
-
-
-def options(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: int, altering: int) -> list[Change]:
-    """Changes of the tiers that lower what ``base`` needs by themselves, or on top of one that opens the way; repeatable ones at several strengths."""
-    found = _singles(bench, base, tiers, heavy=heavy, altering=altering)
-    known = {name for name, _ in found}
-    for opener in [name for name, _ in found if name in OPENERS]:
-        opened = bench.measure((*base.changes, (opener, 1)))
-        if opened is None:
-            continue
-        after = _singles(bench, opened, tiers, heavy=heavy, altering=altering, besides=known)
-        found += after
-        known |= {name for name, _ in after}
-    return found
-
-
-def _singles(bench: Bench, base: Candidate, tiers: frozenset[str], *, heavy: int, altering: int, besides: Collection[str] = ()) -> list[Change]:
-    found: list[Change] = []
-    like: dict[tuple[int, int], list[Candidate]] = {}
-    for name, technique in all_techniques().items():
-        if name in besides or technique.tier not in tiers or not technique.estimated or name in base.ids or name in TIERLESS:
-            continue
-        if WEIGHT.get(name, 0) > heavy or not bench.constraints.permits(technique) or not compatible(base.ids | {name}):
-            continue
-        single = bench.measure((*base.changes, (name, 1)))
-        if single is None or single.altered - base.altered > altering:
-            continue
-        same = like.setdefault((single.used_bytes, single.peak_bytes), [])
-        if any(other.run.job == single.run.job for other in same):
-            continue  # one switch of the trainer that two techniques come to
-        same.append(single)
-        if lowers(single, base) or name in PAYS_LATER or _lowers_a_phase(single, base) > 0:
-            found.append((name, 1))
-            found.extend(_stronger(bench, base, name, single))
-    return found
-
-
-def lowers(c: Candidate, base: Candidate) -> bool:
-    """Whether it needs less than ``base``: tensors at the peak, or what the device shows."""
-    return c.used_bytes < base.used_bytes or c.peak_bytes < base.peak_bytes or c.shown_bytes < base.shown_bytes
-
-
-def _lowers_a_phase(c: Candidate, base: Candidate) -> int:
-    """Bytes that the phase in which it saves most needs less: a change may show only once another one has moved the peak there."""
-    after = c.ledger.phases()
-    return max((size - after.get(phase, size) for phase, size in base.ledger.phases().items()), default=0)
-
-
-def _stronger(bench: Bench, base: Candidate, name: str, single: Candidate) -> list[Change]:
-    out: list[Change] = []
-    last = single
-    for times in range(2, REPEATABLE.get(name, 1) + 1):
-        if bench.may_fit(last):
-            break
-        more = bench.measure((*base.changes, (name, times)))
-        if more is None or more.used_bytes >= last.used_bytes:
-            break
-        out.append((name, times))
-        last = more
-    return out[:1] + out[-1:] if len(out) > 2 else out
 
 
 def free(bench: Bench, base: Candidate, tier: str) -> Candidate:
@@ -122,7 +58,7 @@ def quickest(bench: Bench, base: Candidate, start: Candidate) -> Candidate:
 
 def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str], *, heavy: int, altering: int, tightly: bool = False) -> list[Candidate]:
     """Fitting minimal sets on top of ``base``, cheapest first; empty where none was found."""
-    singles = _by_saving(bench, base, options(bench, base, tiers, heavy=heavy, altering=altering))
+    singles = by_saving(bench, base, options(bench, base, tiers, heavy=heavy, altering=altering))
     everything = _descend(bench, base, singles)
     if not bench.fits(everything, tightly=tightly):
         return []  # even all of it together is not enough: a later stage has more to choose from
@@ -155,29 +91,6 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
     best = sorted(found, key=lambda c: cost(c, start))[:SHRUNK] or [everything]
     minimal = {m.changes: m for c in best if (m := shrink(bench, c, base, tightly=tightly))}
     return sorted(minimal.values(), key=lambda c: cost(c, start))
-
-
-def _by_saving(bench: Bench, base: Candidate, singles: list[Change]) -> list[Change]:
-    """The changes that save most, at most :data:`WIDTH`; those that divide or pack are kept, because they pay with others."""
-    least = MATTERS * (base.capacity_bytes or base.used_bytes)
-    openers = [name for name, _ in singles if name in OPENERS]
-    gains = {change: _gain(bench, base, change, openers) for change in singles}
-    kept = [change for change in singles if gains[change] > least or change[0] in PAYS_LATER]
-    ranked = sorted(kept, key=lambda change: (change[0] not in PAYS_LATER, -gains[change]))
-    return sorted(ranked[:WIDTH], key=lambda change: -gains[change])
-
-
-def _gain(bench: Bench, base: Candidate, change: Change, openers: list[str]) -> int:
-    """Bytes that a change saves alone, or, where it does not apply alone, on top of what opens the way for it."""
-    alone = bench.measure((*base.changes, change))
-    if alone is not None:
-        return max(base.used_bytes - alone.used_bytes, _lowers_a_phase(alone, base))
-    gain = 0
-    for opener in openers:
-        opened, both = bench.measure((*base.changes, (opener, 1))), bench.measure((*base.changes, (opener, 1), change))
-        if opened is not None and both is not None:
-            gain = max(gain, opened.used_bytes - both.used_bytes)
-    return gain
 
 
 def _descend(bench: Bench, base: Candidate, singles: list[Change]) -> Candidate:

@@ -8,7 +8,7 @@ from advisor.planner.agreeing import agreeing
 from advisor.planner.constraints import ORDER
 from advisor.planner.lines import changed_lines, lines
 from advisor.planner.measuring import Bench, Candidate, Change, ordered, technique_of
-from advisor.planner.searching import lowers
+from advisor.planner.offering import lowers
 from advisor.report import Point, Step
 from advisor.run import Run
 from advisor.techniques import TIERLESS, Technique, all_techniques

@@ -11,7 +11,8 @@ from advisor.arithmetic import estimate
 from advisor.job import read_job
 from advisor.planner.constraints import ORDER, WEIGHT
 from advisor.planner.measuring import Bench
-from advisor.planner.searching import MATTERS, PAYS_LATER, cost
+from advisor.planner.offering import MATTERS, PAYS_LATER
+from advisor.planner.searching import cost
 from advisor.planning import Constraints
 from advisor.report import Plan
 from advisor.run import Run, resolve
