@@ -6,13 +6,13 @@ those that matter (failures, frames, figures) are kept every time, progress is k
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from advisor.reading import prefixes
+from advisor.reading.decoding import as_text, decoded, is_binary, is_labelled, shortened
 from advisor.reading.masking import mask
 from advisor.reading.pattern import pattern as lazily
 
@@ -23,7 +23,6 @@ KEPT = 16_000  # lines kept of one text for what they say of the run
 EVERY = 12_000  # further lines kept because they are part of a failure
 SERIES_FIRST, SERIES_LAST = 24, 40  # lines kept of a template that repeats with other figures
 FOLLOW = 14  # lines after a failure or frame that are kept whatever they say: its code, its wrapped rest
-LONG, LONGEST_RUN = 400, 120  # characters
 TAIL = 120  # the last lines of a text, kept whatever they say
 
 _EVERY = lazily(
@@ -39,7 +38,6 @@ _EVERY = lazily(
     re.IGNORECASE,
 )
 _SERIES = ("mem", "alloc", "reserved", "gib", "mib", "gb", "mb", "step", "iter", "epoch", "loss", "it/s", "s/it", "token", "longest", "length", "batch", "%|")
-_RUN = lazily(r"(.)\1{119,}")
 _DIGIT = lazily(r"\d")
 _EVERY_WORDS = (  # one of these is in every line that _EVERY finds: a cheap test before it
     "memory", "oom", "alloc", "exhausted", "traceback", 'file "', ".py",
@@ -101,7 +99,7 @@ def excerpt(name: str, chunks: Iterable[bytes]) -> Excerpt:
     size = 0
     tail: deque[tuple[int, bytes]] = deque(maxlen=TAIL)
     rest = b""
-    for chunk in _decoded(chunks):
+    for chunk in decoded(chunks):
         if not size and is_binary(chunk):
             return Excerpt(name, (), 0, len(chunk), binary=True)
         size += len(chunk)
@@ -217,12 +215,12 @@ def _keep(state: _Keeping, number: int, part: int, raw: bytes, failing: bool) ->
 
 def _cleaned(state: _Keeping) -> tuple[LogLine, ...]:
     ordered = sorted(state.kept.items())
-    decoded = [(number, _shortened(prefixes.strip_control(_text(raw))), hash(raw.translate(None, _DIGITS))) for (number, _), raw in ordered]
-    labelled = _labelled([text for _, text, _ in decoded[:400]])
+    cleaned = [(number, shortened(prefixes.strip_control(as_text(raw))), hash(raw.translate(None, _DIGITS))) for (number, _), raw in ordered]
+    numbered = is_labelled([text for _, text, _ in cleaned[:400]])
     seen: set[int] = set()
     out: list[LogLine] = []
-    for number, text, key in decoded:
-        prefix = prefixes.split(text, labelled=labelled)
+    for number, text, key in cleaned:
+        prefix = prefixes.split(text, labelled=numbered)
         template = state.templates.get(key)
         count = 1
         if template is not None and key not in seen:
@@ -230,47 +228,3 @@ def _cleaned(state: _Keeping) -> tuple[LogLine, ...]:
             count = template.count
         out.append(LogLine(number, mask(prefix.text.rstrip()), prefix.rank, prefix.stream, prefix.stamp, count))
     return tuple(out)
-
-
-def _text(raw: bytes) -> str:
-    text = raw.decode("utf-8", "replace")
-    if "Ã" in text or "â€" in text or "â”" in text:  # UTF-8 that was read as Latin-1 once
-        try:
-            return text.encode("cp1252").decode("utf-8")
-        except UnicodeError:
-            return text
-    return text
-
-
-def _shortened(text: str) -> str:
-    """A long line with its runs of one character cut: a thousand spaces say no more than a hundred, and cost patterns far more."""
-    return _RUN.sub(lambda m: m[0][:LONGEST_RUN], text) if len(text) > LONG else text
-
-
-def _labelled(texts: list[str]) -> bool:
-    """Whether the lines bear ``srun --label`` numbers: nearly all of them, not only some."""
-    hits = sum(1 for text in texts if re.match(r"\s{0,4}\d{1,5}: ?", text))
-    return hits >= 4 and hits >= 0.8 * len(texts)
-
-
-def is_binary(head: bytes) -> bool:
-    """Whether the start of a file is no text: NUL bytes, or more control characters than text has."""
-    sample = head[:4096]
-    if not sample:
-        return False
-    control = sum(sample.count(bytes([c])) for c in (*range(7), *range(14, 27), 28, 29, 30, 31))
-    return b"\0" in sample or control > 0.1 * len(sample)
-
-
-def _decoded(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks, re-encoded as UTF-8 where they start with a UTF-16 or UTF-8 byte-order mark."""
-    decoder: codecs.IncrementalDecoder | None = None
-    first = True
-    for chunk in chunks:
-        if first and chunk:
-            first = False
-            if chunk[:2] in (b"\xff\xfe", b"\xfe\xff") and chunk[:4] != b"\xff\xfe\0\0":
-                decoder = codecs.getincrementaldecoder("utf-16")("replace")
-            elif chunk[:3] == b"\xef\xbb\xbf":
-                chunk = chunk[3:]
-        yield decoder.decode(chunk).encode("utf-8", "replace") if decoder is not None else chunk
