@@ -135,7 +135,9 @@ def test_parsed_is_bounded() -> None:
     assert isinstance(Parsed("yaml").keys, list)
 
 
-BUILT_ON = frozenset({"slime", "ms-swift-megatron", "deepspeed-chat", "fairseq", "skyrl", "trlx", "openmmlab"})  # a job names what these are built on; their own defaults are facts of the reader
+BUILT_ON = frozenset(
+    {"slime", "ms-swift-megatron", "deepspeed-chat", "fairseq", "skyrl", "trlx", "openmmlab"}
+)  # a job names what these are built on; their own defaults are facts of the reader
 
 
 @pytest.mark.parametrize("name", [n for n in names() if table(n).framework and n not in BUILT_ON])
