@@ -11,6 +11,12 @@ FUSED_EXPERTS = frozenset({"gpt_oss", "llama4", "llama4_text", "dbrx", "granitem
 # Layers trained at a time: LISA's and ms-swift's usual 2 (paper 2403.17919), one block (BAdam 2404.02827), LLaMA-Factory's freeze_trainable_layers 2
 ACTIVE = {"lisa": 2, "badam": 1, "freeze": 2}
 ADAPTED = frozenset({"lora", "dora"})
+# Families whose experts were modules in transformers 4 and are 3-D parameters since 5: peft adapts these in their place, where all linears (since 0.20) or
+# the modules' old names (since 0.19) are targeted (peft utils/transformers_weight_conversion.py; transformers conversion_mapping.py)
+CONVERTED = frozenset({
+    "mixtral", "minimax", "minimax_m2", "qwen2_moe", "qwen3_moe", "afmoe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe", "glm4_moe",
+    "glm4_moe_lite", "glm4v_moe", "qwen3_next", "hunyuan_v1_moe", "flex_olmo", "olmoe", "exaone_moe", "cohere2_moe",
+})  # fmt: skip
 ATTENTION_QV = ("q_proj", "v_proj", "query_key_value", "qkv_proj", "c_attn", "Wqkv", "query", "value", "q", "v", "qkv")
 
 
@@ -28,6 +34,24 @@ def experts_are_linear(arch: Architecture, job: Job) -> bool:
         return False
     major = re.match(r"(\d+)", (job.framework.versions or {}).get("transformers", ""))
     return major is not None and int(major.group(1)) < 5
+
+
+def experts_adapted(arch: Architecture, job: Job) -> bool:
+    """Whether peft puts adapters on the fused experts' parameters; both versions must be known to be new enough."""
+    versions, targets = job.framework.versions or {}, job.method.targets
+    if job.method.kind != "lora" or (job.model.source or "huggingface") != "huggingface" or arch.model_type not in CONVERTED:
+        return False
+    if not _at_least(versions.get("transformers"), (5,)):
+        return False
+    if targets == "all-linear":
+        return _at_least(versions.get("peft"), (0, 20))
+    named = targets if isinstance(targets, (list, tuple)) else ()
+    return {"gate_proj", "up_proj", "down_proj"} <= set(named) and _at_least(versions.get("peft"), (0, 19))
+
+
+def _at_least(version: str | None, wanted: tuple[int, ...]) -> bool:
+    found = re.match(r"(\d+)(?:\.(\d+))?", version or "")
+    return found is not None and tuple(int(part or 0) for part in found.groups()) >= wanted
 
 
 def unfused(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -62,9 +86,12 @@ class Fates:
         self.targets: str | frozenset[str] = targets if isinstance(targets, str) else frozenset(targets)
         self.tower = (job.model.vision.tower if job.model.vision else None) or ("frozen" if self.adapted else "trained")
         self.tied = arch.tied
+        self.experts = experts_adapted(arch, job)
 
     def wants(self, t: Tensor) -> bool:
         """Whether the tensor gets an adapter."""
+        if self.experts and t.role == "expert" and len(t.shape) >= 2:
+            return True
         if not self.adapted or not t.linear or len(t.shape) < 2 or t.role in ("embedding", "position", "norm"):
             return False
         if t.role in ("vision", "projector") and self.tower == "frozen":

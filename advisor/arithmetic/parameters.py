@@ -101,8 +101,8 @@ def count(
     layers = tuple((id(b), n) for b, n in blocks)
     vision, versions = job.model.vision, job.framework.versions or {}
     key = (
-        id(arch), layers, job.method, vision.tower if vision else None, job.model.source, job.framework.name, versions.get("transformers"),
-        tensor, expert, expert_tensor, embedding, head,
+        id(arch), layers, job.method, vision.tower if vision else None, job.model.source, job.framework.name,
+        versions.get("transformers"), versions.get("peft"), tensor, expert, expert_tensor, embedding, head,
     )  # fmt: skip
     known = _KNOWN.get(key)
     if known is not None and known[0] is arch:
@@ -168,7 +168,8 @@ def _unit(name: str, layers: int, tensors: tuple[Tensor, ...], fates: Fates, tp:
         if fates.wants(t):
             out, inside = t.shape[-2], t.shape[-1]
             # a column-parallel layer keeps A whole and splits B with its output; a row-parallel one the other way round
-            size = fates.rank * (inside + -(-out // parts)) + (-(-out // parts) if fates.dora else 0)
+            rank = 2 * fates.rank if fates.experts and t.name == "gate_up_proj" else fates.rank  # two modules' ranks in one fused parameter
+            size = rank * (inside + -(-out // parts)) + (-(-out // parts) if fates.dora else 0)
             items.append(Item(f"{t.name}.lora", t.role, size, times * fates.adapters, fates.rank, inside, "adapter", routed))
     by = dict.fromkeys(("quantised", "frozen", "trained", "adapter"), 0)
     for i in items:

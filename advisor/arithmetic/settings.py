@@ -11,7 +11,7 @@ from advisor.arithmetic.attention_scores import capped, expands, kernel_of, narr
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.dtypes import bytes_of
-from advisor.arithmetic.fates import experts_are_linear
+from advisor.arithmetic.fates import experts_adapted, experts_are_linear
 from advisor.arithmetic.parameters import ADAPTED, ATTENTION_QV
 
 LITGPT_DROPOUT = 0.05
@@ -53,6 +53,7 @@ def of(ctx: Context, block: Block) -> Setting:
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=capped(ctx),
         narrow_softmax=narrow_softmax(ctx), math_wide=ctx.at_least("torch", 2, 5),
         compiled=ctx.compiled, experts=experts_of(ctx), experts_quantised=ctx.base == "mxfp4" or experts_are_linear(ctx.arch, ctx.job),
+        experts_adapted=adapted and ctx.base == "none" and experts_adapted(ctx.arch, ctx.job),
     )  # fmt: skip
 
 

@@ -112,6 +112,8 @@ def linear(tape: Tape, s: Setting, x: Value, name: str, out: float, *, copies: f
     """
     size = x.width / copies * out / copies * experts
     routed = experts > 1.0
+    if routed and s.experts_adapted:
+        return _folded(tape, s, x, name, out, size, copies, experts)
     if s.base == "none" or (routed and not s.experts_quantised):
         y = _dense(tape, s, x, name, out, size)
     elif routed and s.experts == "grouped" and s.base in PARAMETRISED:
@@ -158,6 +160,18 @@ def _parametrised(tape: Tape, s: Setting, x: Value, name: str, out: float, size:
     narrow = cast(tape, x, s.compute, f"{name} input as bf16")
     whole = ((f"{name} of all experts in 16 bit", s.compute, (0.0, 0.0, size * s.compute, 0.0)),)
     return cast(tape, tape.run(name, (narrow,), out, s.compute, keeps=whole, kind="mm", label=f"{name} output"), x.element, f"{name} output")
+
+
+def _folded(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float, copies: float, experts: float) -> Value:
+    """Adapters of fused experts: ``W + A B`` of all experts is made for each pass and kept for the input's gradient; its own gradient is as large.
+
+    Source: peft tuners/lora/layer.py ParamWrapper, _LoraFactorsProxy (one baddbmm since 0.21; before, the product apart and then the sum).
+    """
+    whole: Size = (0.0, 0.0, size * s.weight, 0.0)
+    rank = s.rank * (2 if name == "gate_up_proj" else 1)
+    adapters = rank * (x.width + out) / copies * experts
+    keeps = ((f"{name} with adapters folded in", s.weight, whole),)
+    return tape.run(name, (x,), out, x.element, saves=(x,), keeps=keeps, backward=whole, weights=adapters, kind="mm", label=f"{name} output")
 
 
 def _w(trains: bool, elements: float) -> float:

@@ -44,6 +44,7 @@ class Setting:
     sequence: bool = False  # Megatron's sequence parallelism
     experts: Literal["loop", "grouped", "megatron"] = "grouped"
     experts_quantised: bool = True  # whether the quantiser reaches routed experts (3-D parameters of transformers 5 it does not)
+    experts_adapted: bool = False  # adapters are folded into the experts' weights for each pass
     expert_ranks: int = 1
     expert_tensor: int = 1
     softcap: bool = False
