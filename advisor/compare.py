@@ -1,4 +1,4 @@
-"""Any two of: job files, ledgers as JSON (estimated, probed, measured), baselines. Part by part, phase by phase, copy by copy."""
+"""Any two of: job files, ledgers as JSON (estimated, probed, measured), logs of watched runs, baselines. Part by part, phase by phase, copy by copy."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from advisor.units import show, signed
 
 MAX_BYTES = 16 * 1024 * 1024
 WIDTH = {"fp64": 8, "fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "int8": 1, "fp8": 1, "nf4": 0.5, "fp4": 0.5, "int4": 0.5}
+
+LOGGED_COPIES = frozenset({"duplicate-layout", "reference-copy", "resume-on-device"})
 
 
 class CompareError(ValueError):
@@ -83,10 +85,13 @@ def load(path: Path | str) -> Side:
             found = None
         if isinstance(found, dict) and "totals" in found and "peak" in found:
             return of_json(file.name, found)
+        if found is None and (side := of_log(file.name, data)) is not None:
+            return side
     try:
         job = read_job(data, where=file.name)
     except JobError as error:
-        raise CompareError(f"{file.name} is neither a job file nor the JSON of estimate, probe or validate: {error}") from None
+        says = "is neither a job file, the JSON of estimate, probe or validate, nor the log of a watched run"
+        raise CompareError(f"{file.name} {says}: {error}") from None
     return of_job(file.name, job)
 
 
@@ -132,6 +137,22 @@ def of_json(name: str, data: Mapping[str, Any]) -> Side:
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CompareError(f"{name} has not the ledger's form: {type(error).__name__} {error}") from None
+
+
+def of_log(name: str, data: bytes) -> Side | None:
+    """One side from the log of a watched run: its largest observed step, and the copies that were found, by place. ``None``: no such log."""
+    from advisor.measurement.summing import events_of, summed
+
+    broken: list[int] = []
+    found = summed(events_of(data, broken=broken), broken)
+    peaks = found["peaks"]
+    if not peaks:
+        return None
+    phase = max(peaks, key=lambda name: int(peaks[name]))
+    copies = {f"{f['cause']} at {f.get('where')}": int(f.get("bytes") or 0) for f in found["warnings"] if f["cause"] in LOGGED_COPIES}
+    return Side(
+        name, "measured", {}, {"max_allocated": peaks[phase]}, phase, found["parts"], peaks, {}, copies, {"torch": found["torch"]} if found["torch"] else {}
+    )
 
 
 def compare(a: Side, b: Side) -> Comparison:

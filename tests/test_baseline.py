@@ -108,3 +108,31 @@ def test_what_is_no_job_is_told(folder: Path, capsys: pytest.CaptureFixture[str]
     assert main(["compare", "job.json", "x.json"]) == 2
     assert "neither a job file" in capsys.readouterr().err
     assert main(["compare", "job.json", "missing.json"]) == 2
+
+
+def test_a_watched_run_is_a_side_and_a_copy_that_appears_in_it_is_drift(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def log(name: str, backward: int, copied: bool) -> None:
+        lines: list[dict[str, object]] = [
+            {"kind": "start", "level": "note", "torch": "2.13.0"},
+            {
+                "kind": "step",
+                "step": 1,
+                "peaks": {"forward": 5_000_000, "backward": backward},
+                "parts": {"weights": 4_000_000, "activations": backward - 4_000_000},
+            },
+        ]
+        if copied:
+            lines.append({"kind": "finding", "level": "warning", "cause": "reference-copy", "title": "another model", "where": "a.py:3", "bytes": 4_000_000})
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    log("before.jsonl", 8_000_000, False)
+    log("after.jsonl", 12_000_000, True)
+    assert main(["compare", "before.jsonl", "after.jsonl", "--markdown"]) == 0
+    assert "| activations | 4 MiB | 8 MiB | +4 MiB |" in capsys.readouterr().out
+    assert main(["baseline", "save", "before.jsonl", "--to", "w.yaml"]) == 0
+    assert main(["baseline", "approve", "w.yaml"]) == 0
+    assert main(["baseline", "check", "w.yaml", "before.jsonl"]) == 0
+    capsys.readouterr()
+    assert main(["baseline", "check", "w.yaml", "after.jsonl"]) == 1
+    said = capsys.readouterr().out
+    assert "a copy appeared: reference-copy at a.py:3" in said and "the peak grew" in said

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("a", metavar="A", help="a job file, the --json of estimate, probe or validate, or a baseline")
+    parser.add_argument("a", metavar="A", help="a job file, the --json of estimate, probe or validate, the log of a watched run, or a baseline")
     parser.add_argument("b", metavar="B", help="likewise: what A became")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print everything as JSON")

@@ -39,7 +39,7 @@ def summed(events: Iterable[Mapping[str, Any]], broken: list[int]) -> dict[str, 
     kinds: Counter[str] = Counter()
     failures: list[dict[str, Any]] = []
     device: list[dict[str, Any]] = []
-    stride = 1
+    torch, stride = "", 1
     for event in events:
         kind = event["kind"]
         kinds[kind] += 1
@@ -60,12 +60,15 @@ def summed(events: Iterable[Mapping[str, Any]], broken: list[int]) -> dict[str, 
             attention[f"{event.get('backend')} at {event.get('where')}"[:300]] += 1
         elif kind in ("out-of-memory", "failed", "watcher-failed"):
             failures = [*failures[-19:], dict(event)]
+        elif kind == "start":
+            torch = str(event.get("torch", ""))[:60]
         elif kind == "device":
             device = [*device[-199:], dict(event)]
     return {
         "version": 1, "events": sum(kinds.values()), "steps": kinds["step"], "ended": kinds["end"] >= kinds["start"] > 0, "peaks": peaks, "parts": parts,
         "warnings": [f for f in findings if f.get("level") == "warning"], "notes": [f for f in findings if f.get("level") != "warning"],
         "attention": dict(attention.most_common(50)), "failures": failures, "device": device, "course": course, "broken_lines": len(broken),
+        "torch": torch,
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 import torch
 
 from advisor.measurement.eventlog import VERSION, EventLog, of_rank
-from advisor.measurement.watching import described, failing, owned
+from advisor.measurement.watching import card, described, failing, owned
 from advisor.measurement.watching.finding import Finding
 from advisor.measurement.watching.policy import NotApproved, Policy
 from advisor.measurement.watching.stepping import Stepping
@@ -51,13 +51,17 @@ class Watch(Stepping):
         self._log = EventLog(of_rank(Path(log))) if log is not None else None
         self._known: set[tuple[str, str, str | None, str]] = set()
         self._explain, self._moment = explain, dict[str, int]()
+        self._card: card.Card | None = None
 
     def __enter__(self) -> Self:
         """Begin to watch."""
         self.begin()
         failing.observe(self._ran_out)
+        self._card = card.of_model(self.model)
         self.running = True
         self.event("start", version=VERSION, torch=torch.__version__, level=self.level, stored_bytes=owned.stored_bytes(self.model))
+        if self._card is not None and self._card.absent is not None:
+            self.event("device-absent", why=self._card.absent)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -76,9 +80,12 @@ class Watch(Stepping):
             self._log.close()
 
     def event(self, kind: str, level: str = "note", **values: Any) -> None:
-        """Write to the log, where there is one."""
-        if self._log is not None:
-            self._log.write(kind, level, **values)
+        """Write to the log, where there is one; beside an observed step, how the card does."""
+        if self._log is None:
+            return
+        self._log.write(kind, level, **values)
+        if kind == "step" and self._card is not None and (seen := self._card.sample()):
+            self._log.write("device", "note", step=self.step, **seen)
 
     def peak_bytes(self) -> dict[str, int]:
         """The largest live bytes of each phase, of the observed steps."""
