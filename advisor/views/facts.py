@@ -96,10 +96,9 @@ def question(report: Report, changed: Callable[[str, str], None], seen: Callable
         moves = f" It moves the estimate by {show(asked.moves_bytes)}." if asked.moves_bytes else ""
         st.markdown(f":material/contact_support: **What would help most to know:** {plain(asked.text)}{moves}")
         if asked.answers:
-            with st.grid(2, min_column_width=330):
-                for answer in asked.answers:
-                    st.button(plain(answer.says), key=f"seen:{answer.mark}", on_click=seen, args=(answer.mark,), type="tertiary", icon=":material/check:")
-                st.button(NOT_KNOWN, key="seen:unknown", type="tertiary", on_click=_leave_open, args=(asked.text,))
+            for answer in asked.answers:
+                st.button(plain(answer.says), key=f"seen:{answer.mark}", on_click=seen, args=(answer.mark,), type="tertiary", icon=":material/check:")
+            st.button(NOT_KNOWN, key="seen:unknown", type="tertiary", on_click=_leave_open, args=(asked.text,))
             return
         options, formatted = list(asked.options), None
         if asked.field == "hardware.gpu" and not options:
@@ -123,9 +122,8 @@ def follow_ups(report: Report, seen: Callable[[str], None]) -> None:
         return
     with st.container(border=True):
         st.markdown(":material/science: **Tried something since? Say what happened,** and the causes are weighed again. What tells most stands first.")
-        with st.grid(2, min_column_width=330):
-            for said in report.follow_ups:
-                st.button(plain(said.says), key=f"seen:{said.mark}", on_click=seen, args=(said.mark,), type="tertiary", icon=":material/add_comment:")
+        for said in report.follow_ups:  # one below the other: beside each other a phone would cut their words off
+            st.button(plain(said.says), key=f"seen:{said.mark}", on_click=seen, args=(said.mark,), type="tertiary", icon=":material/add_comment:")
 
 
 def broken(report: Report) -> None:
