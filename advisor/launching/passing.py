@@ -16,7 +16,7 @@ import termios
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from advisor.launching.kept import Kept
 
@@ -28,8 +28,7 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 FROM_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):  # dataclasses would import inspect before the program starts
     """How the program ended: ``status`` as ``waitpid`` gives it. ``streams``: what was kept, by name."""
 
     pid: int
@@ -47,8 +46,7 @@ class Ended:
         return os.WEXITSTATUS(self.status) if self.signal is None else 128 + self.signal
 
 
-@dataclass(frozen=True)
-class _Stream:
+class _Stream(NamedTuple):
     kept: Kept
     ours: int  # where its bytes go
     read: int

@@ -168,3 +168,18 @@ def test_other_failures_stay_uncommented() -> None:
     done = run(*python("raise ValueError('a shape is wrong')"))
     assert done.returncode == 1
     assert b"advisor" not in done.stderr
+
+
+def test_the_rank_that_ran_out_is_named_among_many_and_a_killed_one_is_only_its_consequence(tmp_path: Path) -> None:
+    """As torchrun prints it: lines of two ranks, one of which ran out of memory, then the launcher that ended the other."""
+    ranked = "".join(f"[rank1]: {line}\n" for line in OOM.splitlines())
+    (tmp_path / "rank1.txt").write_text(ranked)
+    script = (
+        "(echo '[rank0]: step 7 loss 2.1'; sleep 5) & other=$!; cat rank1.txt >&2; kill -9 $other; "
+        "echo 'torch.distributed.elastic.multiprocessing.errors.ChildFailedError: train.py FAILED, exitcode : 1 (pid: 12) local_rank: 1' >&2; exit 1"
+    )
+    done = run("sh", "-c", script, options=("--bundle", "b.json"), cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout == b"[rank0]: step 7 loss 2.1\n"
+    assert ranked.encode() in done.stderr
+    assert json.loads((tmp_path / "b.json").read_text())["rank"] == 1
