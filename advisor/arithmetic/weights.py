@@ -57,13 +57,13 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         )  # fmt: skip
     yield from _casts(ctx)
     yield from _fp8(ctx)
-    if ctx.masters and c.learned and not ctx.optimizer_away:
+    if ctx.masters and c.learned:
         over = state_ranks(ctx)
         yield Holding(
             "weights", "fp32 masters", 4 * learned_share(ctx, over), alive - {at.LOAD_READY} - ({at.GENERATE, at.SCORE,
             at.HANDOVER} if "optimizer" in ctx.parked else frozenset()), "trained_elements x 4 / ranks",
             {"trained_elements": c.learned, "ranks": over}, "DeepSpeed bf16/fp16 optimizers and Megatron's mixed-precision optimizer keep an fp32 copy",
-            dtype="fp32", copy_of="trained weights", need="needed", layout="sharded" if over > 1 else "dense",
+            dtype="fp32", copy_of="trained weights", need="needed", layout="sharded" if over > 1 else "dense", device="host" if ctx.optimizer_away else "gpu",
         )  # fmt: skip
 
 

@@ -122,19 +122,20 @@ def gradients(ctx: Context) -> Iterator[Holding]:
             values,
             "deepspeed stage_1_and_2.py: stage 1 reduces at the end of accumulation",
         )
+    elif host:
+        yield from _on_host(ctx, share, values)
     elif ctx.strategy == "zero2":
-        if not host:
-            yield Holding(
-                "gradients",
-                "gradient partition",
-                share * each,
-                early,
-                "elements x bytes_each / ranks",
-                values,
-                "deepspeed stage_1_and_2.py averaged_gradients",
-                layout="sharded",
-            )
-    elif not host:
+        yield Holding(
+            "gradients",
+            "gradient partition",
+            share * each,
+            early,
+            "elements x bytes_each / ranks",
+            values,
+            "deepspeed stage_1_and_2.py averaged_gradients",
+            layout="sharded",
+        )
+    else:
         yield Holding(
             "gradients", "gradient partition", share * each, moments, "elements x bytes_each / ranks", values,
             "deepspeed stage3.py: one flat partition, allocated once", layout="sharded",
@@ -147,6 +148,26 @@ def gradients(ctx: Context) -> Iterator[Holding]:
             "deepspeed stage_1_and_2.py step: the partition is flattened and widened; stage 3 does so a sub-group at a time", dtype="fp32",
             copy_of="gradient partition", need="needed",
         )  # fmt: skip
+
+
+def _on_host(ctx: Context, share: int, values: dict[str, int]) -> Iterator[Holding]:
+    """Gradients where a CPU optimizer steps, in pinned memory from the engine's start on: stage 2 in fp32, stage 3 as they are and widened by sub-group."""
+    alive = ctx.moments - {at.LOAD_MATERIALISE}
+    if ctx.strategy == "zero2":
+        yield Holding(
+            "gradients", "gradient partition on the host", 4 * share, alive, "elements x 4 / ranks", values,
+            "deepspeed stage_1_and_2.py: the fp32 partition's .grad, pinned", dtype="fp32", layout="sharded", device="host",
+        )  # fmt: skip
+        return
+    yield Holding(
+        "gradients", "gradient partition on the host", ctx.gradient * share, alive, "elements x bytes_each / ranks", values,
+        "deepspeed stage3.py grad_partitions_flat_buffer, pinned", layout="sharded", device="host",
+    )  # fmt: skip
+    part = min(share, SUB_GROUP)
+    yield Holding(
+        "gradients", "fp32 gradients of a sub-group on the host", 4 * part, ctx.moments & {at.STEP}, "elements x 4", {"elements": part},
+        "deepspeed stage3.py step: a sub-group's gradients are widened for the CPU optimizer", dtype="fp32", device="host",
+    )  # fmt: skip
 
 
 def _arriving(ctx: Context, each: int) -> Iterator[Holding]:

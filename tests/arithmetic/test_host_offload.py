@@ -1,0 +1,44 @@
+"""With the optimizer on the host, the masters, the moments and the gradients that it steps are all there."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.arithmetic import estimate
+from advisor.job import Job
+from advisor.ledger import Ledger
+from advisor.run import resolve
+
+ELEMENTS = 8_030_261_248  # Llama-3.1-8B, config.json of the hub model
+
+
+def ledger(strategy: str, place: str) -> Ledger:
+    return estimate(
+        resolve(
+            Job().but(
+                model={"name": "meta-llama/Llama-3.1-8B"}, method={"kind": "full"}, precision={"weights": "bf16", "compute": "bf16"},
+                batch={"micro_batch": 1, "seq_len": 2048}, parallel={"strategy": strategy, "shard": 8}, offload={"optimizer": place},
+                hardware={"gpu": "h100-80gb", "gpus_per_node": 8},
+            )
+        )
+    )  # fmt: skip
+
+
+def on_host(found: Ledger) -> dict[str, int]:
+    return {h.name: h.bytes for h in found.holdings if h.device == "host" and "step.update" in h.moments}
+
+
+@pytest.mark.parametrize(("strategy", "gradients"), [("zero2", 4), ("zero3", 2)])
+def test_a_parameter_costs_its_rank_sixteen_bytes_or_fourteen_on_the_host(strategy: str, gradients: int) -> None:
+    """4 master + 8 moments + the gradient: fp32 in stage 2, in the model's dtype in stage 3 (DeepSpeed's own estimate says 16 for both)."""
+    held = on_host(ledger(strategy, "cpu"))
+    steady = sum(size for name, size in held.items() if "sub-group" not in name)
+    assert steady == pytest.approx((4 + 8 + gradients) * ELEMENTS / 8, rel=1e-3)
+
+
+@pytest.mark.parametrize("strategy", ["zero2", "zero3"])
+def test_what_goes_to_the_host_is_not_on_the_card(strategy: str) -> None:
+    away, here = ledger(strategy, "cpu"), ledger(strategy, "none")
+    assert not on_host(here)
+    assert {h.name for h in away.alive("step.update")} & {"fp32 masters", "optimizer states", "gradient partition"} == set()
+    assert away.totals()["host"].expected >= sum(size for name, size in on_host(away).items())
