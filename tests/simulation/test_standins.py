@@ -54,6 +54,19 @@ def test_nf4_is_what_bitsandbytes_holds(double: bool) -> None:
     assert {k: (tuple(v.shape), v.dtype) for k, v in theirs.items()} == {k: (tuple(v.shape), v.dtype) for k, v in mine.items() if k != "offset"}
 
 
+def test_gptq_holds_half_a_byte_a_weight_and_a_scale_and_zero_a_group() -> None:
+    import torch
+
+    from advisor.simulation.standins.gptq import QuantLinear
+
+    with torch.device("meta"):
+        layer = QuantLinear(torch.nn.Linear(1024, 512, bias=False), group=128, shard_as=None)
+        shared = QuantLinear(torch.nn.Linear(1024, 512, bias=False), group=128, shard_as=torch.float16)
+    held = {name: t.nbytes for name, t in layer.named_buffers()}
+    assert held == {"qweight": 1024 * 512 // 2, "qzeros": 8 * 512 // 2, "scales": 8 * 512 * 2, "g_idx": 1024 * 4}
+    assert {name: p.nbytes for name, p in shared.named_parameters()} == {name: held[name] for name in ("qweight", "qzeros")}
+
+
 def test_a_quantised_base_is_widened_for_a_moment_only(tiny: Callable[..., Any]) -> None:
     from advisor.simulation.step import record
 
@@ -155,11 +168,11 @@ def test_tokens_are_spread_evenly_over_experts() -> None:
 @pytest.mark.parametrize(
     ("section", "says"),
     [
-        ({"parallel": {"strategy": "fsdp2", "shard": 8}}, "several ranks"),
-        ({"objective": "dpo"}, "dpo"),
+        ({"parallel": {"strategy": "zero3", "shard": 8}}, "several ranks under zero3"),
+        ({"objective": "kto"}, "kto"),
         ({"activations": {"compile": True}}, "torch.compile"),
         ({"offload": {"activations": "cpu"}}, "offload"),
-        ({"method": {"kind": "lora", "base": "gptq-int4"}}, "gptq-int4"),
+        ({"method": {"kind": "lora", "base": "awq-int4"}}, "awq-int4"),
         ({"optimizer": {"name": "muon"}}, "muon"),
     ],
 )
