@@ -14,10 +14,12 @@ from dataclasses import dataclass, field, replace
 from advisor.ledger import Holding, Ledger, Moment
 from advisor.run import Run
 from advisor.simulation import building, timeline
+from advisor.simulation.ranks import dividing
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.step import STEPS, record
 
 DEPTHS = (3, 4, 5)
+DIVIDED = (4, 5, 6)  # FSDP gathers the next block ahead, so the second and the last but one differ from those between
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _INDEX = re.compile(r"(?<=\.)(\d+)(?=\.|$)")
 Segment = tuple[str, str, str]  # moment, place, operator
@@ -62,13 +64,14 @@ def ledger(run: Run, say: Callable[[str], None], software: Mapping[str, str]) ->
     assert run.architecture is not None
     layers = run.architecture.layers
     seen = []
-    for depth in DEPTHS:
+    depths = DIVIDED if dividing.world_of(run) > 1 else DEPTHS
+    for depth in depths:
         say(f"{depth} of {layers} layers")
         config = {**building.config_of(run.effective), key: depth}
         shallow = replace(run, job=run.effective.but(model={"config": config}), deviations=(), _cache={})
         recorder = record(shallow, lambda _: None)
         seen.append(segments(recorder, depth, run.architecture.vocab))
-    return _ledger(extended(seen[0], seen[1], seen[2], layers), software)
+    return _ledger(extended(seen[0], seen[1], seen[2], layers, depths[-1]), software)
 
 
 def segments(recorder: Recorder, depth: int, vocab: int) -> dict[Segment, Largest]:
@@ -109,7 +112,9 @@ def _place(module: str, depth: int) -> str:
     return _INDEX.sub(name, module, count=1)
 
 
-def extended(third: Mapping[Segment, Largest], fourth: Mapping[Segment, Largest], fifth: Mapping[Segment, Largest], layers: int) -> dict[Segment, Largest]:
+def extended(
+    third: Mapping[Segment, Largest], fourth: Mapping[Segment, Largest], fifth: Mapping[Segment, Largest], layers: int, deepest: int = DEPTHS[-1]
+) -> dict[Segment, Largest]:
     """Each segment at the whole depth.
 
     Raises:
@@ -123,7 +128,7 @@ def extended(third: Mapping[Segment, Largest], fourth: Mapping[Segment, Largest]
         added = last.bytes - before.bytes
         if before.bytes - first.bytes != added:
             raise Refused(f"{segment[2] or segment[0]} in {segment[1] or segment[0]} is not linear in the layers")
-        more = layers - DEPTHS[-1]
+        more = layers - deepest
         groups = {}
         for group in {**before.groups, **last.groups}:
             (count, size), (count_before, size_before) = last.groups.get(group, (0, 0)), before.groups.get(group, (0, 0))
