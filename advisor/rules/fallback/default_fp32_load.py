@@ -65,7 +65,9 @@ def _wide_request(run: Run, evidence: Evidence) -> str | None:
 
 
 _FP32 = re.compile(r"^\s*(?:>>> |Out ?\[\d+\]: )?torch\.float32(?:[\s,]+[\d_,]{7,18})?\s*$")
-_MATRIX = re.compile(r"\b(?:layers|h|blocks?|layer)\.\d+\.(?!.*(?:norm|ln_|lora))[\w.]+\.weight\b.{0,40}\b(?:torch\.)?float32\b")  # named_parameters, printed
+_MATRIX = re.compile(
+    r"\b(?:layers|h|blocks?|layer)\.\d+\.(?!.*(?:norm|ln_|lora|exp_avg|momentum|grad))[\w.]+\.weight\b.{0,40}\b(?:torch\.)?float32\b"
+)  # named_parameters, printed
 _ASKED = re.compile(r"parameters\(\)\)?\S*\.dtype|\.weight\.dtype|\bp(?:aram)?\.dtype|model\.dtype")
 
 

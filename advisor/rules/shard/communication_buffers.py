@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.rules import counters, fingerprint, snapshots
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
 from advisor.rules.situation import in_phase
@@ -44,6 +44,15 @@ def _cached(_run: Run, evidence: Evidence) -> str | None:
             return f"{show(reserved)} are reserved where {show(held)} are allocated: the rest is cache that NCCL cannot use"
     figures = counters.of(evidence)
     return f"{show(figures.stranded)} are cached" if figures.stranded and figures.capacity and figures.stranded > 0.1 * figures.capacity else None
+
+
+def _form(run: Run, evidence: Evidence) -> Form | None:
+    """NCCL asks the driver itself: buckets are PyTorch's, and what it lacks is memory that PyTorch's allocator does not hold."""
+    if _collective(run, evidence) is None or _bucket(run, evidence) is not None:
+        return None
+    return Form(
+        "The communicator finds no memory: PyTorch's allocator holds the card", ("empty-cache", "leave-headroom", "smaller-buckets", "limit-all-gathers")
+    )
 
 
 RULE = Rule(
@@ -109,6 +118,7 @@ RULE = Rule(
         *share_marks("communication-buffers", "communication", some=0.15, most=0.3, weights=(1.0, 1.0), noun="communication buffers"),
         *snapshots.part_marks("communication-buffers", "communication"),
     ),
+    form=_form,
     remedies=("smaller-buckets", "limit-all-gathers", "empty-cache"),
     fires=(
         Example(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.rules import snapshots, static_state
 from advisor.rules.estimating import ledger_of
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
 from advisor.rules.situation import in_phase, nearly_full, smallest_batch
@@ -21,6 +23,25 @@ def _least(run: Run, evidence: Evidence) -> str | None:
     unknown = run.job.method.kind == "full" and ledger_of(run) is None
     full = unknown and nearly_full(evidence) and in_phase(evidence, "forward", "backward", None)
     return smallest_batch(run) if full and run.job.offload.optimizer in (None, "none") else None
+
+
+_FP32_STATE = re.compile(r"exp_avg(?:_sq)?\b.{0,40}torch\.float32|<class 'torch\.optim\.adamw?\.AdamW?'>|torch\.float32.{0,40}exp_avg(?:_sq)?\b")
+_NARROW = frozenset({"adamw-8bit", "paged-adamw-8bit"})
+
+
+def _wider(run: Run, evidence: Evidence) -> str | None:
+    """8-bit states are asked for, and those shown are torch's: bitsandbytes names its own state1, state2, in uint8."""
+    fact = run.facts.get("optimizer.name")
+    if fact is None or fact.kind not in ("stated", "read") or run.job.optimizer.name not in _NARROW:
+        return None
+    hit = next((line for line in evidence.lines if _FP32_STATE.search(line.text)), None)
+    return f"{run.job.optimizer.name} is asked for ({fact.where or fact.kind}), and the states are fp32 ({hit.where})" if hit is not None else None
+
+
+def _form(run: Run, evidence: Evidence) -> Form | None:
+    if _wider(run, evidence) is None:
+        return None
+    return Form("The optimizer's states are wider than asked for", ("upgrade", "eight-bit-optimizer", "zero-2", "offload-optimizer"))
 
 
 RULE = Rule(
@@ -42,13 +63,27 @@ RULE = Rule(
             ),
             on="frame",
         ),
+        Mark(
+            "optimizer-state-wider",
+            4.0,
+            "wider than asked for",
+            "bitsandbytes optim/optimizer.py Optimizer2State: state1, state2 in uint8 with absmax and qmap; torch.optim.AdamW: exp_avg, exp_avg_sq",
+            when=_wider,
+        ),
         Mark("optimizer-state-least", 1.2, "nothing left to shrink", "what remains does not depend on the batch", when=_least),
         *static_state.narrowed("optimizer-state", "optimizer", 0.35),
         *share_marks("optimizer-state", "optimizer", some=0.35, most=0.5, weights=(0.8, 1.0), noun="optimizer states"),
         *snapshots.part_marks("optimizer-state", "optimizer"),
     ),
+    form=_form,
     remedies=("eight-bit-optimizer", "zero-2", "offload-optimizer", "lora", "factored-optimizer"),
     fires=(
+        Example(
+            "8-bit states that are fp32",
+            job=job("Qwen/Qwen2.5-3B", method="{kind: full}", precision="{weights: bf16}", load="{dtype: bf16}", optimizer="{name: adamw-8bit}"),
+            text="model.layers.0.mlp.up_proj.weight -> {'step': tensor(1.), 'exp_avg': torch.float32, 'exp_avg_sq': torch.float32}\n"
+            + oom("86.00 MiB", allocated=43.5, capacity=44.4),
+        ),
         Example(
             "Adam's states at the first step",
             job=job(
@@ -63,5 +98,12 @@ RULE = Rule(
             text=trace('torch/optim/adamw.py|_init_group|state["exp_avg_sq"] = torch.zeros_like(') + oom("86.00 MiB", allocated=43.5, capacity=44.4),
         ),
     ),
-    quiet=(Example("in the forward pass", text=trace("torch/nn/functional.py|cross_entropy") + oom("3.91 GiB", allocated=75.0)),),
+    quiet=(
+        Example("in the forward pass", text=trace("torch/nn/functional.py|cross_entropy") + oom("3.91 GiB", allocated=75.0)),
+        Example(
+            "8-bit states as asked for",
+            job=job(optimizer="{name: adamw-8bit}"),
+            text="state1 torch.uint8, state2 torch.uint8, absmax1 torch.float32\n" + oom("3.91 GiB", allocated=75.0),
+        ),
+    ),
 )

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.run import Run
-from advisor.units import show
+from advisor.units import GIB, MIB, show
+
+LEAST = GIB // 2  # of host memory mapped to the card: the desktop and pinned buffers alone take some hundred MiB
+_SHARED = re.compile(
+    r"shared GPU memory\W{0,3}(?:\s?usage)?[^\d\n]{0,24}(\d{1,4}(?:\.\d{1,2})?)\s?(?:/\s?\d{1,4}(?:\.\d{1,2})?\s?)?(GB|GiB|MB|MiB)\b", re.IGNORECASE
+)
 
 
 def _beyond(run: Run, evidence: Evidence) -> str | None:
@@ -22,9 +29,22 @@ def _beyond(run: Run, evidence: Evidence) -> str | None:
     return f"{show(held)} are allocated on a card of {show(total)}: the rest lies in host memory" if total and held > 1.02 * total else None
 
 
-def _failed(_run: Run, evidence: Evidence) -> str | None:
+def _lent(_run: Run, evidence: Evidence) -> str | None:
+    """The task manager shows host memory in use by the card: with the policy of falling back, that is what no longer fits into its own."""
+    for line in evidence.lines:
+        if (found := _SHARED.search(line.text)) is not None:
+            size = round(float(found[1]) * (GIB if found[2][0] in "Gg" else MIB))
+            if size >= LEAST:
+                return f"{show(size)} of host memory are in use by the card ({line.where})"
+    return None
+
+
+def _failed(run: Run, evidence: Evidence) -> str | None:
+    """A failure with its own text; one that is only told, with no size and no frame, may be of another run."""
     failure = evidence.failure
-    return "it failed all the same: the host's share was used up too" if failure is not None and failure.kind == "gpu-memory" else None
+    if failure is None or failure.kind != "gpu-memory" or (failure.requested_bytes is None and not failure.frames and _lent(run, evidence)):
+        return None
+    return "it failed all the same: the host's share was used up too"
 
 
 RULE = Rule(
@@ -41,6 +61,7 @@ RULE = Rule(
             "NVIDIA driver on Windows: CUDA system memory fallback; cudaMallocManaged oversubscription",
             when=_beyond,
         ),
+        Mark("driver-spill-lent", 2.5, "host memory in use by the card", "Windows task manager 'Shared GPU memory': used / half of RAM", when=_lent),
         Mark("driver-spill-failed", -2.5, "it failed", "lending has an end: what fills card and host is the cause then", when=_failed),
         Mark(
             "driver-spill-named",
@@ -53,10 +74,17 @@ RULE = Rule(
     remedies=("leave-headroom", "smaller-micro-batch"),
     fires=(
         Example(
+            "half of a gigabyte and more is lent",
+            text="Dedicated GPU memory 11.8/12.0 GB\nShared GPU memory 5.2/31.9 GB\nstep 60/900 [21:10<4:56:12, 21.2s/it]\n",
+        ),
+        Example(
             "more allocated than there is",
             job=job("Qwen/Qwen2.5-3B", hardware="{gpu: rtx-4090}", batch="{micro_batch: 4, seq_len: 4096}"),
             text="step 10 max_memory_allocated 29.31 GiB\nstep 20 max_memory_allocated 29.31 GiB\nstep 30 max_memory_allocated 29.32 GiB\n",
         ),
     ),
-    quiet=(Example("a full card", text=oom("512.00 MiB", allocated=76.5)),),
+    quiet=(
+        Example("a full card", text=oom("512.00 MiB", allocated=76.5)),
+        Example("what the desktop maps", text="Shared GPU memory 0.2/15.8 GB\n" + oom("512.00 MiB", allocated=76.5)),
+    ),
 )
