@@ -9,7 +9,7 @@ from typing import Literal
 
 from advisor.evidence import Evidence, NotUnderstood, Source
 from advisor.job import Job
-from advisor.reading import binary, capacity, deadline, frame_facts, leaves, sources
+from advisor.reading import binary, capacity, deadline, frame_facts, leaves, parts, sources
 from advisor.reading.deadline import Deadline
 from advisor.reading.gathering import Gathered, take_code, take_config, take_log
 from advisor.reading.inherited import bases, beneath, without_given
@@ -96,7 +96,13 @@ def _read_text(text: sources.Text, gathered: Gathered, limit: Deadline) -> None:
         return
     kinds: list[str] = []
     content = mask(raw) if raw is not None else None
-    problem = None if limit.passed() else take_config(text.name, content, gathered, kinds)
+    problem = None
+    inner, rest = parts.parts(text.name, content) if content is not None and len(content) <= CONFIG_BYTES else ([], content)
+    for part in inner:
+        if not limit.passed() and take_config(text.name, part, gathered, kinds) is not None:
+            continue  # a block that looks like a config and is none: the log's readers see it all the same
+    if not limit.passed():
+        problem = take_config(text.name, rest, gathered, kinds)
     if content is not None and not limit.passed():
         take_code(text.name, content, gathered)
     if problem is None:

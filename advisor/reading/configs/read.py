@@ -31,6 +31,7 @@ from advisor.reading.configs.recognise import LAYERS, recognise
 
 _MAX_SEEN = 2_000
 _PYTHON = re.compile(r"^\s*(?:from \w[\w.]* import |import \w|def \w|class \w|[\w.\[\]\"', ]+\s*=\s*[\w.]*\(|[\w.]+\(|@\w|for \w+ in |with \w)", re.MULTILINE)
+_SECTION = re.compile(r"^[\w.\-]+:[ \t]*(?:#[^\n]*)?\n(?:[ \t]*(?:#[^\n]*)?\n)*(?:[ \t]+[\w.\-]+:|[ \t]*- )", re.MULTILINE)
 _VERSION = re.compile(r"^version: *1 *$", re.MULTILINE)  # how the advisor's own job file begins
 _KINDS = {"shell": "shell command", "overrides": "overrides", "python": "Python", "notebook": "notebook", "yaml": "YAML", "json": "JSON", "toml": "TOML"}
 _CONFIG_NAMES = (".yaml", ".yml", ".json", ".toml", ".py", ".sh", ".ipynb", ".cfg", ".conf", ".bash", ".jsonc", ".json5")
@@ -97,8 +98,11 @@ def _attempts(lower: str, text: str) -> Iterable:  # type: ignore[type-arg]
     forms = []
     if shell:
         forms.append(_shell_lines)
-    forms += [from_toml.parse, from_overrides.parse] if not python else [from_python.parse, from_toml.parse, from_overrides.parse]
-    return (*forms, from_yaml.parse, _lines)
+    if python:
+        forms.append(from_python.parse)
+    elif _SECTION.search(text):
+        forms.append(from_yaml.parse)  # a section with keys under it: read line by line they would lose their section
+    return (*forms, from_toml.parse, from_overrides.parse, from_yaml.parse, _lines)
 
 
 def _shell_lines(text: str) -> Parsed | None:
