@@ -149,10 +149,15 @@ def of_log(name: str, data: bytes) -> Side | None:
     if not peaks:
         return None
     phase = max(peaks, key=lambda name: int(peaks[name]))
-    copies = {f"{f['cause']} at {f.get('where')}": int(f.get("bytes") or 0) for f in found["warnings"] if f["cause"] in LOGGED_COPIES}
+    copies = {f"{f['cause']} at {f.get('where')}": _logged(f.get("bytes")) for f in found["warnings"] if f["cause"] in LOGGED_COPIES}
     return Side(
         name, "measured", {}, {"max_allocated": peaks[phase]}, phase, found["parts"], peaks, {}, copies, {"torch": found["torch"]} if found["torch"] else {}
     )
+
+
+def _logged(size: object) -> int:
+    """Bytes of a log's entry: whoever wrote the log, nothing but a whole number is one."""
+    return size if isinstance(size, int) and 0 <= size < 1 << 60 else 0
 
 
 def compare(a: Side, b: Side) -> Comparison:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +64,12 @@ class Guide:
             field = self._w.Text(placeholder=NOT_KNOWN, description=words.field(asked.field), continuous_update=False)
             field.observe(lambda change: self.state(asked.field, change["new"]), "value")
         else:
-            field = self._w.Dropdown(options=[NOT_KNOWN, *((words.value(v), v) for v in asked.options)], description=words.field(asked.field))
-            field.options = [(NOT_KNOWN, None), *((words.value(v), v) for v in asked.options)]
+            options = [(NOT_KNOWN, None), *((words.value(v), v) for v in asked.options)]
+            field = self._w.Dropdown(options=options, description=words.field(asked.field))
             field.observe(lambda change: self.state(asked.field, change["new"]), "value")
         skip = self._w.Button(description=NOT_KNOWN)
         skip.on_click(lambda _: self.leave_open(asked.text))
-        return [self._w.HTML(f"<b>{asked.text}</b>"), self._w.HBox([field, skip])]
+        return [self._w.HTML(f"<b>{escape(asked.text)}</b>"), self._w.HBox([field, skip])]
 
     def _seen(self) -> list[Any]:
         asked = self.report.next_question
@@ -87,7 +88,7 @@ class Guide:
         try:
             job, evidence = state(self.reading.job, self.reading.evidence, {path: validated(path, value)}, "this notebook")
         except StatingError as error:
-            self.sum.value = f"<i>{error}</i>"
+            self.sum.value = f"<i>{escape(str(error))}</i>"
             return
         self._answer(Reading(job, evidence))
 

@@ -96,11 +96,19 @@ def lesson(name: str) -> Lesson:
 
 
 def recorded(name: str) -> tuple[str, str, tuple[Frame, ...]]:
-    """A recorded step: what ran, who recorded it, and its frames."""
+    """A recorded step: what ran, who recorded it, and its frames; of the team's lessons where it lies beside them.
+
+    Raises:
+        knowledge.KnowledgeError: there is no such file, or it is not in its form.
+    """
     from advisor.render.lifetimes import of_json
 
-    found = json.loads(knowledge.path("lessons", name).read_text(encoding="utf-8"))
-    return found["says"], found["source"], of_json(found["frames"])
+    own = team.beside_lessons(name)
+    try:
+        found = json.loads((own or knowledge.path("lessons", name)).read_text(encoding="utf-8"))
+        return found["says"], found["source"], of_json(found["frames"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise knowledge.KnowledgeError(f"lessons/{name}: no recorded step can be read ({type(error).__name__})") from None
 
 
 @cache

@@ -141,7 +141,7 @@ def _shapes(error: BaseException) -> dict[str, Any]:
     for frame in reversed(frames):
         for name in TOKENS:
             shape = getattr(frame.f_locals.get(name), "shape", None)
-            if shape is not None and len(shape) >= 2 and all(int(n) > 0 for n in shape[:2]):
+            if isinstance(shape, Sequence) and len(shape) >= 2 and all(isinstance(n, int) and n > 0 for n in shape[:2]):  # another library's may be open: None
                 return {"batch.micro_batch": int(shape[0]), "batch.seq_len": int(shape[1])}
     return {}
 

@@ -67,6 +67,13 @@ def lessons() -> tuple[str, ...]:
     return () if own is None else tuple(sorted(f"team-{file.stem}" for file in (own / "lessons").glob("*.md")))
 
 
+def beside_lessons(name: str) -> Path | None:
+    """A file beside the team's lessons; ``None`` where there is none of that name."""
+    own = folder()
+    file = None if own is None or Path(name).name != name else own / "lessons" / name
+    return file if file is not None and file.is_file() else None
+
+
 def page(name: str) -> tuple[dict[str, Any], str]:
     """Front matter and text of a team's lesson.
 

@@ -136,3 +136,6 @@ def test_a_watched_run_is_a_side_and_a_copy_that_appears_in_it_is_drift(folder: 
     assert main(["baseline", "check", "w.yaml", "after.jsonl"]) == 1
     said = capsys.readouterr().out
     assert "a copy appeared: reference-copy at a.py:3" in said and "the peak grew" in said
+    broken = (folder / "after.jsonl").read_text().replace('"bytes": 4000000', '"bytes": "4 MB"')
+    (folder / "after.jsonl").write_text(broken)  # a log is a text like any other: what is no figure is not read as one
+    assert main(["compare", "before.jsonl", "after.jsonl"]) == 0

@@ -33,6 +33,8 @@ def test_what_was_seen_and_what_is_stated_change_the_report() -> None:
     assert guide.reading.job.batch.micro_batch == 1
     guide.state("batch.micro_batch", -3)
     assert guide.reading.job.batch.micro_batch == 1 and "batch" in guide.sum.value
+    guide.state("batch.micro_batch", "<img src=x>")
+    assert "<img" not in guide.sum.value, "what was typed is no part of the page"
 
 
 def test_i_dont_know_takes_the_question_away() -> None:

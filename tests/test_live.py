@@ -82,6 +82,16 @@ def test_what_the_objects_settle() -> None:
     assert (found["batch.micro_batch"], found["batch.seq_len"]) == (8, 2048)
 
 
+def test_a_shape_that_is_open_is_no_batch() -> None:
+    def step(input_ids: SimpleNamespace) -> None:
+        raise OutOfMemoryError(OOM)
+
+    for shape in ((None, 128), len, (0, 4), (4,)):
+        with pytest.raises(OutOfMemoryError) as failed:
+            step(SimpleNamespace(shape=shape))
+        assert live.facts(error=failed.value) == {}
+
+
 def test_adapters_and_a_quantised_base() -> None:
     lora = SimpleNamespace(r=16, target_modules={"v_proj", "q_proj"}, use_dora=False)
     frozen = Model(Parameter(490_000_000, requires_grad=False), peft_config={"default": lora}, is_loaded_in_4bit=True)

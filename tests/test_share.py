@@ -115,6 +115,7 @@ def test_a_config_is_cut_to_what_tells_its_shape() -> None:
         ("v=1&activations.checkpointing=sometimes", "activations.checkpointing"),
         ("v=99&batch.micro_batch=4", "v"),
         ("v=x", "v"),
+        ("v=000001" + "0" * 5_000, "v"),
         ("v=1&error.requested=lots", "error.requested"),
         ("v=1&error.phase=lunch", "error.phase"),
         ("v=1&error=none-such", "error"),

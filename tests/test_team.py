@@ -62,6 +62,17 @@ def test_a_lesson_of_the_team_is_one_of_the_lessons(folder: Path) -> None:
         lessons.lesson("team-our-outage")
 
 
+def test_a_recorded_step_lies_beside_the_teams_lesson(folder: Path) -> None:
+    (folder / "lessons" / "ours.json").write_text('{"says": "our run", "source": "us", "frames": [["forward", {"weights": 5}, "", 0]]}')
+    says, _, frames = lessons.recorded("ours.json")
+    assert says == "our run" and frames[0].bytes == 5
+    for name, text in (("missing.json", None), ("empty.json", "{}"), ("list.json", "[]")):
+        if text is not None:
+            (folder / "lessons" / name).write_text(text)
+        with pytest.raises(KnowledgeError, match=name):
+            lessons.recorded(name)
+
+
 def test_the_pages_show_both(folder: Path) -> None:
     at = AppTest.from_file(str(APP), default_timeout=60).run()
     at.button(key="sample:3-dpo-zero2").click().run()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 
+from advisor.arithmetic.outside import CONTEXT_HIGH  # of one process, on top of what PyTorch reserves
 from advisor.evidence import Evidence
 from advisor.report import Verdict
 from advisor.rules import static_state
 from advisor.rules.situation import parameters
 from advisor.run import Run
-from advisor.units import GIB, show
+from advisor.units import show
 
 NARROW = 0.93  # of the card: beyond it the next longer batch may fail
-CONTEXT = round(0.6 * GIB)  # of one process, on top of what PyTorch reserves
 WORDS = {
     "weights": "weights", "gradients": "gradients", "optimizer": "optimizer state", "reference": "reference model", "reward": "reward model",
     "critic": "critic",
@@ -29,7 +29,7 @@ def measured(run: Run, evidence: Evidence) -> tuple[Verdict, str] | None:
         return None
     shown = max((s.device_used_bytes or 0 for s in evidence.samples), default=0)
     reserved = max((max(s.peak_reserved_bytes or 0, s.reserved_bytes or 0, s.peak_allocated_bytes or 0) for s in evidence.samples), default=0)
-    held, usable = max(shown, reserved + CONTEXT if reserved else 0), run.usable[0]
+    held, usable = max(shown, reserved + CONTEXT_HIGH if reserved else 0), run.usable[0]
     if not held or held > usable:
         return None
     says = f"The run ended by itself, and by its own figures it held {show(max(shown, reserved))} at its peak, on a card with {show(usable)} usable."

@@ -96,7 +96,7 @@ def _pairs(query: str | Mapping[str, str], dropped: list[str]) -> dict[str, str]
 
 def _version(given: Mapping[str, str], dropped: list[str]) -> int:
     text = given.get("v", str(form.VERSION))
-    if not text.isdecimal() or not 1 <= int(text[:6]) <= form.VERSION:
+    if not text.isdecimal() or len(text) > 6 or not 1 <= int(text) <= form.VERSION:
         dropped.append(f"v: this advisor writes version {form.VERSION} and cannot read {_short(text)!r}; it is read as version {form.VERSION}")
         return form.VERSION
     return int(text)

@@ -56,6 +56,11 @@ def test_shapes_that_flags_do_not_give_are_said(flags: dict[str, Any]) -> None:
         megatron_config({**BASE, **flags})
 
 
+def test_more_layers_than_can_be_listed_are_refused() -> None:
+    with pytest.raises(ValueError, match="more than any model has"):
+        megatron_config({**BASE, "num-layers": 10**12, "num-experts": 8, "moe-layer-freq": "2"})
+
+
 @pytest.mark.parametrize(
     ("flags", "virtual", "layout"),
     [
@@ -68,6 +73,7 @@ def test_shapes_that_flags_do_not_give_are_said(flags: dict[str, Any]) -> None:
         ({"num-layers": 61, "decoder-last-pipeline-num-layers": 14}, None, None),  # 47 over three stages does not come out: Megatron refuses it
         ({"num-layers": 32}, None, None),
         ({"num-layers": 32, "pipeline-model-parallel-layout": "tt|" * 7}, 2, (2, 2, 2, 2, 2, 2, 2, 0)),
+        ({"num-layers": 10**12, "pipeline-model-parallel-size": 10**12, "decoder-first-pipeline-num-layers": 1}, None, None),  # a tuple of 8 TB otherwise
         ({"num-layers": 32, "pipeline-model-parallel-layout": "((((t)*99999)*99999)*99999)*99999"}, None, None),
     ],
 )

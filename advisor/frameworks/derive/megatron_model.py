@@ -13,6 +13,7 @@ from advisor.job import Job
 
 # GPT-2's byte-pair vocabulary: 256 bytes + 50,000 merges + end of text; BERT's and Llama 2's published vocabularies
 _ENTRIES = {"GPT2BPETokenizer": 50_257, "BertWordPieceLowerCase": 30_522, "BertWordPieceCase": 28_996, "Llama2Tokenizer": 32_000}
+MOST_LAYERS = 100_000  # that are listed one by one: far above any real model
 _REPEATED = re.compile(r"\[\s*([01])\s*\]\s*\*\s*(\d+)")
 
 
@@ -118,7 +119,13 @@ def _of_tokenizer(name: Any) -> int | None:
 
 
 def _dense_layers(raw: Mapping[str, Any], layers: int) -> list[int]:
-    """Layers without experts, of ``--moe-layer-freq``: every nth has them, or a list such as ``([0]*3+[1]*58)``."""
+    """Layers without experts, of ``--moe-layer-freq``: every nth has them, or a list such as ``([0]*3+[1]*58)``.
+
+    Raises:
+        ValueError: more layers than can be listed.
+    """
+    if layers > MOST_LAYERS:
+        raise ValueError(f"{layers:,} layers are more than any model has")
     if raw.get("moe-layer-freq") is None and raw.get("FIRST_K_DENSE_REPLACE") is not None:  # scripts build the list from it in a loop
         return list(range(min(count(raw["FIRST_K_DENSE_REPLACE"]), layers)))
     text = str(raw.get("moe-layer-freq") or "1").strip("'\" ")

@@ -13,7 +13,7 @@ from typing import Any
 from advisor.frameworks.codecs import count
 from advisor.frameworks.derive.megatron_hybrid import pattern_of
 
-MOST = 100_000  # letters of a layout written out: far above any real one
+MOST = 100_000  # letters of a layout written out, or stages: far above any real one
 _GROUP = re.compile(r"\(([^()]*)\)(?:\*(\d{1,5}))?|([A-Za-z])\*(\d{1,5})")
 
 
@@ -41,7 +41,7 @@ def _virtual(number: int) -> dict[str, Any]:
 
 def _uneven(layers: int, pipeline: int, first: int | None, last: int | None) -> dict[str, Any]:
     left, middle = layers - (first or 0) - (last or 0), pipeline - (first is not None) - (last is not None)
-    if left < 0 or middle < 0 or (left and not middle) or (middle and left % middle):
+    if left < 0 or middle < 0 or middle > MOST or (left and not middle) or (middle and left % middle):
         return {}
     ends = ((first,) if first is not None else (), (last,) if last is not None else ())
     return {"parallel.pipeline_layout": (*ends[0], *((left // middle,) * middle if middle else ()), *ends[1])}
