@@ -28,12 +28,12 @@ _SAYS = "transformers TrainingArguments refuses it: at most one of them can be T
 
 
 def _both_halves(evidence: Evidence) -> Iterator[str]:
-    """``fp16`` and ``bf16`` both on in one file."""
-    on: dict[str, dict[str, str]] = {}
+    """``fp16`` and ``bf16`` both on in one section. Without sections reading tells it by call or command, as a conflict (reading.configs.disagreements)."""
+    on: dict[tuple[str, str], dict[str, str]] = {}
     for where, key, value in evidence.seen_keys:
-        leaf = key.rpartition(".")[2]
-        if leaf in ("fp16", "bf16") and _true(value):
-            on.setdefault(where.rpartition(":")[0], {}).setdefault(leaf, where)
+        section, _, leaf = key.rpartition(".")
+        if section and leaf in ("fp16", "bf16") and _true(value):
+            on.setdefault((where.rpartition(":")[0], section), {}).setdefault(leaf, where)
     for places in on.values():
         if len(places) == 2:
             yield f"fp16 ({places['fp16']}) and bf16 ({places['bf16']}) are both on; {_SAYS}."
