@@ -23,7 +23,7 @@ LEAST_ROWS = 4  # rows of bare numbers that make a column
 
 _AMOUNT = rf"{F}\s?{UNIT}\b(?!\s?%)"
 _NOUN = lazily(
-    r"(?P<peak>max(?:imum)?|peak)?[\s_]{0,3}(?:gpu|cuda)?[\s_]{0,3}(?:mem(?:ory)?)?[\s_]{0,3}(?P<what>allocated|reserved|active|cached)"
+    r"(?P<peak>max(?:imum)?|peak)?[\s_]{0,3}(?:gpu|cuda)?[\s_]{0,3}(?:mem(?:ory)?)?[\s_]{0,3}(?P<what>allocated|alloc\b|reserved|active|cached)"
     r"(?P<after>[\s_]{0,3}(?:peak|max))?",
     re.IGNORECASE,
 )
@@ -62,7 +62,7 @@ def figures(content: str) -> list[Found]:
         value = bytes_of(amount[1], amount[2] or (own[1] if own else None) or unit)
         if value is not None:
             found.setdefault((_same(noun["what"].lower()), bool(noun["peak"] or noun["after"])), value)
-    if not found and (m := _PEAK.search(content)) is not None and (value := bytes_of(m[1], m[2])) is not None:
+    if set(found) <= {("allocated", False)} and (m := _PEAK.search(content)) is not None and (value := bytes_of(m[1], m[2])) is not None:
         found["allocated", True] = value
         before = re.search(rf"before step\s+{F}\s?(GiB|GB|MiB|MB)", content, re.IGNORECASE)
         if before is not None and (earlier := bytes_of(before[1], before[2])) is not None:
@@ -73,7 +73,7 @@ def figures(content: str) -> list[Found]:
 
 
 def _same(what: str) -> str:
-    return {"cached": "reserved", "active": "allocated"}.get(what, what)
+    return {"cached": "reserved", "active": "allocated", "alloc": "allocated"}.get(what, what)
 
 
 def bytes_of(number: str, unit: str | None) -> int | None:

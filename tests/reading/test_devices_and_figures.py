@@ -205,3 +205,9 @@ def test_the_rest_of_a_wrapped_failure_is_no_figure() -> None:
         "and 338.79 MiB is reserved\n"
     )
     assert read([("e", text)]).evidence.samples == ()
+
+
+def test_what_stays_and_the_peak_of_one_line_share_its_unit() -> None:
+    (sample,) = read([("log.txt", "it 4 alloc 7.50, peak: 21.25 GiB\n")]).evidence.samples
+    assert (sample.allocated_bytes, sample.peak_allocated_bytes) == (round(7.5 * GIB), round(21.25 * GIB))
+    assert not read([("log.txt", "allocator: 7.50 GiB segments\n")]).evidence.samples

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import counters, fingerprint, snapshots, static_state
+from advisor.rules import counters, fingerprint, resting, snapshots, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
@@ -63,6 +63,7 @@ RULE = Rule(
         Mark("activations-request", 1.2, "the request is an activation", "hidden states and MLP projections of the micro batch", when=_request),
         Mark("activations-rows", 1.5, "a row for each token", "an activation has micro_batch x seq_len rows", when=_rows),
         Mark("activations-giant", 2.0, "one tensor larger than the card", "an activation grows with batch and length, weights and states do not", when=_giant),
+        resting.mark("activations", 1.5, "a step takes the card and gives it back"),
         Mark("activations-full", 0.5, "the card is full of tensors", "allocated against capacity", when=_full),
         Mark("activations-elsewhere", -2.5, "another phase", "the failing phase", when=_elsewhere),
         Mark(

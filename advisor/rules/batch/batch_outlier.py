@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 from advisor.evidence import Evidence
@@ -70,6 +71,30 @@ def _budget(run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+_DIMENSIONS = re.compile(
+    r"torch\.Size\(\[([\d, ]{1,60})\]\)|\bshape\W{1,4}([\d, ]{1,60})[\])]|"
+    r"\b(?:seq_?len(?:gth)?s?|num_tokens|n_tokens|tokens|frames|n_frames|length)\W{1,3}(\d{1,9})\b",
+    re.IGNORECASE,
+)
+LONGER = 2.0  # times the longest that went through before
+
+
+def _last_is_longest(_run: Run, evidence: Evidence) -> str | None:
+    """Lines of one template show what each step is given, and the last of them is far larger than all before it."""
+    if evidence.failure is None or not in_phase(evidence, "forward", "loss", "backward", None):
+        return None
+    rows: dict[str, list[tuple[int, str]]] = {}
+    for line in evidence.lines:
+        if (m := _DIMENSIONS.search(line.text)) is not None:
+            sizes = [int(n) for n in re.findall(r"\d+", m[1] or m[2] or m[3])]
+            rows.setdefault(re.sub(r"\d+", "#", line.text[: m.start()]), []).append((math.prod(sizes), line.where))
+    for shown in rows.values():
+        (last, where), before = shown[-1], max((size for size, _ in shown[:-1]), default=0)
+        if len(shown) >= 3 and before and last >= LONGER * before:
+            return f"the last batch shown is {last / before:.1f} times as large as the largest before it ({where})"
+    return None
+
+
 def _packed(run: Run, _evidence: Evidence) -> str | None:
     fact = run.facts.get("batch.packed")
     return "every sequence is full" if run.job.batch.packed is True and fact is not None and fact.kind in ("stated", "read") else None
@@ -92,6 +117,13 @@ RULE = Rule(
             when=_later,
         ),
         Mark("batch-outlier-lengths", 1.5, "lengths differ", "the samples' lengths", when=_lengths),
+        Mark(
+            "batch-outlier-last",
+            3.0,
+            "the last one is the longest",
+            "activations have a row for each token: those of a batch are as large as what it is given",
+            when=_last_is_longest,
+        ),
         Mark("batch-outlier-peaks", 1.5, "peaks differ", "max_memory_allocated by step", when=_peaks_vary),
         Mark("batch-outlier-floor", 2.0, "steady between steps", "memory_allocated before each step", when=_floor_steady),
         Mark(
@@ -113,6 +145,12 @@ RULE = Rule(
     remedies=("cap-longest-batch", "smaller-micro-batch", "shorter-sequence", "fused-linear-loss"),
     fires=(
         Example(
+            "the batch before the failure",
+            job=job("openai/whisper-large-v3", batch="{micro_batch: 1}"),
+            text="clip 6 input shape=(1, 128, 1400)\nclip 7 input shape=(1, 128, 2210)\nclip 8 input shape=(1, 128, 9000)\n"
+            + oom("1.31 GiB", allocated=37.2, capacity=39.39),
+        ),
+        Example(
             "after many steps",
             job=job("baichuan-inc/Baichuan2-13B-Base", method="{kind: lora, rank: 8}", batch="{micro_batch: 8, packed: false}"),
             text="{'loss': 1.3, 'step': 230}\n 23%|##3  | 233/1000 [10:12<33:34]\n"
@@ -120,5 +158,12 @@ RULE = Rule(
             + oom("13.92 GiB", allocated=70.0, free=6.0),
         ),
     ),
-    quiet=(Example("at the first step", job=job(batch="{micro_batch: 8, seq_len: 8192, packed: true}"), text=oom("512.00 MiB", allocated=76.5)),),
+    quiet=(
+        Example(
+            "batches of about one size",
+            job=job(batch="{micro_batch: 1, seq_len: 4096}"),
+            text="it 1 tokens: 3900\nit 2 tokens: 4096\nit 3 tokens: 4001\n" + oom("512.00 MiB", allocated=76.5),
+        ),
+        Example("at the first step", job=job(batch="{micro_batch: 8, seq_len: 8192, packed: true}"), text=oom("512.00 MiB", allocated=76.5)),
+    ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import snapshots, static_state
+from advisor.rules import resting, snapshots, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -72,6 +72,7 @@ RULE = Rule(
             when=_not_turned_on,
             rests_on=("activations.checkpointing",),
         ),
+        resting.mark("checkpointing-off", 1.5, "a step takes the card and gives it back"),
         Mark("checkpointing-off-on", -4.0, "on", "the configuration", when=_on),
         Mark("checkpointing-off-elsewhere", -2.5, "another phase", "the failing phase", when=_elsewhere),
         Mark(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
-from advisor.rules import remainder
+from advisor.rules import compared, remainder
 from advisor.rules.growth import rise_within_step
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -12,6 +12,7 @@ from advisor.rules.situation import DIVIDES_GRADIENTS, in_phase, near
 from advisor.run import Run
 from advisor.units import show
 
+RISES = 1.25  # below it: gradients that outlive a forward pass, and the allocator's cache
 ON_ACCELERATE = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate"})
 
 
@@ -51,6 +52,15 @@ def _accumulates_by_default(run: Run, evidence: Evidence) -> str | None:
     return f"{steps} micro batches are accumulated, and nothing asks for a division after each"
 
 
+def _tried(_run: Run, evidence: Evidence) -> str | None:
+    """Divided gradients are as large after four micro batches as after one: what rises with their number is not divided in between."""
+    figures = compared.by_value(evidence, "(?:gradient_accumulation(?:_steps)?|grad_accum(?:ulation)?(?:_steps)?|accumulate_grad_batches)")
+    if len(figures) < 2 or figures[0][0] != 1 or figures[-1][1].value < RISES * figures[0][1].value:
+        return None
+    (_, one), (steps, many) = figures[0], figures[-1]
+    return f"{one.says} with one micro batch a step, {many.says} with {steps} ({many.where}): gradients wait undivided"
+
+
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
     if run.job.parallel.strategy not in ("fsdp1", "fsdp2", "zero2") or run.job.parallel.sync_each_microbatch is False:
         return None
@@ -88,6 +98,14 @@ RULE = Rule(
             when=_accumulates_by_default,
         ),
         Mark(
+            "gradients-unsharded-tried",
+            3.5,
+            "more with accumulation than without",
+            "FSDP no_sync, FSDP2 set_requires_gradient_sync(False): the unsharded gradient is kept until the last micro batch; divided, it is of one size",
+            pattern=r"FSDP2?Strategy|fully_shard|FullyShardedDataParallel|FULL_SHARD|\bfsdp2?\b|HYBRID_SHARD",
+            when=_tried,
+        ),
+        Mark(
             "gradients-unsharded-frame",
             2.0,
             "the backward pass runs without synchronisation",
@@ -107,6 +125,11 @@ RULE = Rule(
             + oom("1.96 GiB", allocated=77.0),
         ),
         Example(
+            "more with each accumulated batch",
+            job=job(parallel="{strategy: fsdp2, shard: 8}", batch="{micro_batch: 1, seq_len: 2048, gradient_accumulation: 8}"),
+            text="fully_shard, accumulate_grad_batches: 1, peak memory 31.2 GiB\nfully_shard, accumulate_grad_batches: 8, peak memory 58.9 GiB\n",
+        ),
+        Example(
             "the Trainer's own accumulation under FSDP",
             job=job(
                 "mistralai/Mistral-7B-v0.1",
@@ -121,6 +144,11 @@ RULE = Rule(
         ),
     ),
     quiet=(
+        Example(
+            "a little more with accumulation",
+            job=job(parallel="{strategy: fsdp2, shard: 8}", batch="{micro_batch: 8, seq_len: 4096, gradient_accumulation: 4}"),
+            text="fsdp, grad_accum=1 memory 40.1 GiB\nfsdp, grad_accum=4 memory 42.0 GiB\n",
+        ),
         Example(
             "one micro batch a step",
             job=job(parallel="{strategy: fsdp2, shard: 8}", batch="{micro_batch: 8, seq_len: 4096, gradient_accumulation: 1}"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from advisor.deviation import widened
 from advisor.evidence import Evidence
-from advisor.rules import rises
+from advisor.rules import compared, rises
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share
 from advisor.rules.situation import QUANTISED
 from advisor.run import Run
+from advisor.units import GIB, show
 
 
 def _applies(run: Run, _evidence: Evidence) -> str | None:
@@ -45,6 +46,15 @@ def _rise(run: Run, evidence: Evidence) -> str | None:
     return rises.matching(evidence, 2 * (shape.embedding_parameters + shape.head_parameters), "embedding and head in fp32 instead of 16 bit")
 
 
+def _compared(_run: Run, evidence: Evidence) -> str | None:
+    """Both were tried: with the preparation much more is held than without it."""
+    both = compared.with_and_without(evidence, "prepare_model_for_(?:kbit|int8)_training")
+    if both is None or both[0].unit != "bytes" or both[0].value - both[1].value < GIB // 2:
+        return None
+    added = round(both[0].value - both[1].value)
+    return f"with the preparation {both[0].says} ({both[0].where}), without it {both[1].says} ({both[1].where}): it adds {show(added)}"
+
+
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
     method = run.job.method
     if method.kbit_preparation is not True or method.base in QUANTISED or run.job.precision.weights == "fp32":
@@ -69,6 +79,13 @@ RULE = Rule(
             on="frame",
         ),
         Mark("kbit-upcast-unquantised", 3.0, "nothing is quantised", "it casts every fp16 and bf16 parameter that is not Params4bit", when=_not_quantised),
+        Mark(
+            "kbit-upcast-compared",
+            4.0,
+            "more with the preparation than without",
+            "peft/utils/other.py prepare_model_for_kbit_training: norms, tables and head become fp32, and what they compute is fp32 after them",
+            when=_compared,
+        ),
         Mark("kbit-upcast-tables", 1.0, "wide tables", "the same loop casts embeddings and head", when=_wide_tables),
         Mark("kbit-upcast-rise", 4.0, "the tables' widening between two figures", "the same loop: 2 bytes more for each of their elements", when=_rise),
     ),
@@ -82,6 +99,11 @@ RULE = Rule(
             + oom("512.00 MiB", allocated=4.25, unallocated=0.3, free=0.06, capacity=7.44),
         ),
         Example(
+            "both were tried",
+            job=job("mistralai/Mistral-7B-v0.3", method="{kind: lora, base: nf4, kbit_preparation: true}", precision="{weights: bf16}"),
+            text="peak of 50 steps, prepare_model_for_kbit_training: 21.7 GB\npeak of 50 steps, no prepare_model_for_kbit_training: 15.1 GB\n",
+        ),
+        Example(
             "preparation of a 16-bit base",
             job=job(
                 "meta-llama/Llama-2-7b-hf", method="{kind: lora, base: none, kbit_preparation: true}", precision="{weights: fp16}", hardware="{gpu: rtx-3090}"
@@ -91,6 +113,11 @@ RULE = Rule(
         ),
     ),
     quiet=(
+        Example(
+            "less with the preparation",
+            job=job("mistralai/Mistral-7B-v0.3", method="{kind: lora, base: nf4, kbit_preparation: true}", precision="{weights: bf16}"),
+            text="no prepare_model_for_kbit_training 21.7 GB\nprepare_model_for_kbit_training 15.1 GB\n",
+        ),
         Example(
             "another rise",
             job=job("mistralai/Mistral-7B-v0.3", method="{kind: lora, base: nf4, kbit_preparation: true}", precision="{weights: bf16}"),
