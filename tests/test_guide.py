@@ -1,14 +1,12 @@
 """The guided flow with widgets, and the tour of the notebooks executed from its first cell to its last."""
 
-from pathlib import Path
-
 import pytest
 
 import advisor
-from advisor.knowledge import load_yaml
+from advisor.knowledge import load_yaml, path
 
 pytest.importorskip("ipywidgets", reason="no ipywidgets: pip install 'training-memory-advisor[notebook]'")
-TOUR = Path(__file__).resolve().parents[1] / "notebooks" / "tour.ipynb"
+TOUR = path("guides", "tour.ipynb")
 
 
 def talk(name: str = "1-loss-qlora.yaml"):

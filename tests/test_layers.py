@@ -69,3 +69,12 @@ def test_importing_the_engine_is_light() -> None:
     code = "import sys, advisor.diagnosis, advisor.cli; print(','.join(m for m in ('torch','transformers','streamlit','pandas','altair') if m in sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert out.stdout.strip() == ""
+
+
+def test_the_top_level_holds_what_the_house_names() -> None:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout: what is tracked is not known")
+    top = {name.split("/")[0] for name in listed.stdout.split("\0") if name}
+    named = {"pyproject.toml", "README.md", "Makefile", "Dockerfile", "constraints.txt", "advisor", "pages", "knowledge", "tests"}
+    assert {name for name in top if not name.startswith(".")} == named
