@@ -32,6 +32,9 @@ _WRAPS = frozenset({"FSDP", "FullyShardedDataParallel", "fully_shard", "initiali
 _NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False")
 
 
+MOST_CARRIED = 60  # assignments of a loop that are looked at for a carried state: a real loop has a handful
+
+
 def looks_like_code(text: str) -> bool:
     """Whether a text is worth parsing: not too large, with code that tells, and no traceback or log in it."""
     return len(text) <= MOST and _TELLING.search(text) is not None and _PYTHON.search(text) is not None and "Traceback (most" not in text
@@ -41,7 +44,10 @@ def code_facts(text: str) -> list[Found]:
     """The findings of a text, in order of lines; none where it is no Python."""
     out: list[Found] = []
     for tree, offset in _trees(text):
-        out.extend(Found(what, code[:160], line + offset) for what, code, line in _of_tree(tree))
+        try:
+            out.extend(Found(what, code[:160], line + offset) for what, code, line in _of_tree(tree))
+        except RecursionError:  # an expression nested deeper than Python itself writes it out again: what was found above it stays
+            continue
     return sorted(set(out), key=lambda f: f.line)
 
 
@@ -113,6 +119,7 @@ def _of_loop(loop: ast.For | ast.While, *, trains: bool, quiet: bool, evaluates:
     inner = [n for child in loop.body for n in (child, *_own(child))]
     made = {t.id for n in inner if isinstance(n, ast.Assign) for target in n.targets for t in ast.walk(target) if isinstance(t, ast.Name)}
     fresh = {t.id for n in inner if isinstance(n, ast.Assign) and isinstance(n.value, ast.List) for t in n.targets if isinstance(t, ast.Name)}
+    shown, looked = "", 0
     steps = any(isinstance(n, ast.Call) and called(n) in ("backward", "manual_backward") for n in inner)  # else the list is what a backward pass below is for
     for node in inner:
         if isinstance(node, ast.Call) and called(node) == "append" and len(node.args) == 1 and isinstance(node.func, ast.Attribute):
@@ -123,10 +130,16 @@ def _of_loop(loop: ast.For | ast.While, *, trains: bool, quiet: bool, evaluates:
                 yield Found("keeps-graph", ast.unparse(node), node.lineno)
             elif not _OFF_CARD.search(value) and (quiet or evaluates):
                 yield Found("keeps-on-card", ast.unparse(node), node.lineno)
-        elif isinstance(node, ast.Assign) and trains and isinstance(node.value, ast.Call) and _MODEL.match(ast.unparse(node.value.func)):
+        elif (
+            isinstance(node, ast.Assign)
+            and trains
+            and (looked := looked + 1) <= MOST_CARRIED
+            and isinstance(node.value, ast.Call)
+            and _MODEL.match(ast.unparse(node.value.func))
+        ):
             given = {n.id for a in (*node.value.args, *(k.value for k in node.value.keywords)) for n in ast.walk(a) if isinstance(n, ast.Name)}
             carried = {t.id for target in node.targets for t in ast.walk(target) if isinstance(t, ast.Name)} & given
-            shown = "\n".join(ast.unparse(n) for n in loop.body)
+            shown = shown or "\n".join(ast.unparse(n) for n in loop.body)
             carried = {c for c in carried if not re.search(rf"\b{c}\b[^\n]*\.(?:detach|data)\b|(?:detach|repackage)\w*\([^\n]*\b{c}\b", shown)}
             if carried:
                 yield Found("carries-graph", ast.unparse(node), node.lineno)

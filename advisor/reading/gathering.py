@@ -19,6 +19,7 @@ from advisor.reading.plausible import implausible
 from advisor.reading.samples import samples_of
 from advisor.reading.snapshot.telling import Told
 
+MOST_LAUNCHES = 24  # distinct commands of a log that are read: a launch has a handful
 REMARKS = 300  # lines of a log that are searched for remarks: people write above a log, not in its middle
 
 
@@ -45,10 +46,7 @@ def take_config(name: str, text: str | None, gathered: Gathered, kinds: list[str
     """Facts of a config, where the text is one. Returns the reason where it was refused."""
     if not text:
         return None
-    try:
-        found = handoff.read_config(name, text)
-    except (ImportError, AttributeError):
-        return None
+    found = handoff.read_config(name, text)
     if found is None:
         return None
     if found.problem:
@@ -104,7 +102,11 @@ def take_log(found: Excerpt, gathered: Gathered, kinds: list[str], text: str | N
         kinds.append("list of cards")
     if samples:
         kinds.append("memory figures")
+    launches: dict[str, str] = {}
     for where, command in leaves.commands_of(found):
+        if len(launches) < MOST_LAUNCHES:
+            launches.setdefault(command, where)  # a scheduler prints the same launch for every rank
+    for command, where in launches.items():
         if (launched := handoff.read_config("launched.sh", command)) is not None and not launched.problem:
             gathered.ranked.extend(Ranked(replace(fact, where=where), PRINTED) for fact in launched.facts)
             gathered.seen_keys.extend((where, key, value) for _, key, value in launched.seen_keys)

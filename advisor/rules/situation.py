@@ -114,7 +114,8 @@ def parameters(run: Run, evidence: Evidence | None = None) -> int | None:
 def _count(found: re.Match[str]) -> int | None:
     whole, total, unit, shown = found.groups()
     if whole or shown:
-        return int((whole or shown).replace(",", ""))
+        digits = (whole or shown).replace(",", "")
+        return int(digits) if digits else None
     try:
         value = float(total.replace(",", "")) * _SCALE.get((unit or "").upper(), 1)
     except ValueError:

@@ -12,7 +12,10 @@ from advisor.reading.configs.parsed import MAX_DEPTH, Parsed, RefusedError
 
 _JSON5_BYTES = 64 * 1024  # json5 reads slowly; nobody writes comments into larger configs
 _LOOSE = re.compile(r",\s*[}\]]")
-_PLACEHOLDER = re.compile(r"([:\[,]\s*)(?!NaN|Infinity)([A-Z]\w*)(?=\s*[,}\]\n])")
+_PLACEHOLDER = re.compile(r"([:\[,]\s*)(?!NaN|Infinity|True\b|False\b|None\b)([A-Z]\w*)(?=\s*[,}\]\n])")
+
+_WORDS = re.compile(r"([:\[,]\s*)(True|False|None)(?=\s*[,}\]\n])")
+_WORD = {"True": "true", "False": "false", "None": "null"}
 
 
 def load(text: str) -> Any:
@@ -27,10 +30,11 @@ def load(text: str) -> Any:
         deepest = max(deepest, depth)
     if deepest > 4 * MAX_DEPTH:
         raise RefusedError(f"nested {deepest} deep; no config is, so it was not read")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
+    for form in (text, _WORDS.sub(lambda m: m[1] + _WORD[m[2]], text)):  # a dict printed by Python, or written with its words
+        try:
+            return json.loads(form)
+        except (ValueError, RecursionError):
+            continue
     loose = any(sign in text for sign in ("//", "/*", "'")) or _LOOSE.search(text) or _PLACEHOLDER.search(text)
     if len(text) > _JSON5_BYTES or not loose:
         return None

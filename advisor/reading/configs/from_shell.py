@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
 
 from advisor.frameworks.key import Key
@@ -110,7 +110,7 @@ class _Script:
             return
         if command.heredoc is not None:
             shell_documents.read(command.heredoc, command.line, raw, self.parsed)
-        words = [field for word in raw for field in self.scope.fields(word)][:_WORDS]
+        words = list(islice((field for word in raw for field in self.scope.fields(word)), _WORDS))
         while words and (match := _ASSIGNMENT.match(words[0])) is not None and not match.group(2):  # env NAME=value command
             self.assign(match.group(1), False, match.group(3), command.line, sure, expanded=True)
             words = words[1:]
@@ -121,7 +121,7 @@ class _Script:
         """``NAME=value``, ``NAME+=value``, ``NAME=(words)``. Where it is not sure that this runs, a value that is there stays."""
         scope = self.scope
         if raw.startswith("(") and raw.endswith(")") and not expanded:
-            words = [field for word in array_words(raw[1:-1]) for field in scope.fields(word)][:_ITEMS]
+            words = list(islice((field for word in array_words(raw[1:-1]) for field in scope.fields(word)), _ITEMS))
             old = scope.arrays.get(name, [])
             if appends:
                 scope.arrays[name] = [*old, *words][:_ITEMS] if sure or words[:1] != old[-len(words) :][:1] else old

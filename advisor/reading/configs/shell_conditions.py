@@ -16,9 +16,9 @@ def holds(words: list[str], scope: Scope) -> bool | None:
     """Whether a command that stands as a condition succeeds."""
     if not words:
         return None
-    if words[0] == "!":
-        value = holds(words[1:], scope)
-        return None if value is None else not value
+    signs = next((i for i, word in enumerate(words) if word != "!"), len(words))
+    if signs:
+        return _turned(holds(words[signs:], scope), signs)
     if words[0].startswith("[["):
         return _test(words[0][2:-2], scope)
     if words[0] in ("[", "test"):
@@ -26,6 +26,11 @@ def holds(words: list[str], scope: Scope) -> bool | None:
     if words[0].startswith("(("):
         return _numbers(scope.text('"' + words[0][2:-2].replace('"', "") + '"'), scope)
     return {"true": True, ":": True, "false": False}.get(words[0])
+
+
+def _turned(value: bool | None, signs: int) -> bool | None:
+    """The value behind so many ``!``."""
+    return value if value is None or signs % 2 == 0 else not value
 
 
 def fits(word: str, patterns: list[str], scope: Scope) -> bool | None:
@@ -44,8 +49,8 @@ def _test(text: str, scope: Scope) -> bool | None:
             return decides if decides in values else None if None in values else not decides
     text = text.strip()
     if text.startswith("!"):
-        value = _test(text[1:], scope)
-        return None if value is None else not value
+        bare = text.lstrip("! \t")
+        return _turned(_test(bare, scope), text[: len(text) - len(bare)].count("!"))
     if (match := re.match(r"^-([zn])\s*(.*)$", text, re.DOTALL)) is not None:
         empty = _empty(match.group(2), scope)
         return empty if empty is None or match.group(1) == "z" else not empty
