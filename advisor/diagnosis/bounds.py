@@ -23,16 +23,32 @@ _FINISHED = re.compile(
 )
 
 
+STEADY = 10  # steps after which a footprint no longer rises by itself
+ROOMY = 0.5  # of the card: no batch of the same settings doubles a peak that long steps have shown
+
+
+def _steady(run: Run, evidence: Evidence) -> bool:
+    """Whether a log without a failure shows steps enough, and the peak leaves half of the card."""
+    steps = [s.step for s in evidence.samples if s.step is not None]
+    peak = max((max(s.peak_reserved_bytes or 0, s.peak_allocated_bytes or 0) for s in evidence.samples), default=0)
+    return max(steps, default=0) >= STEADY and run.usable is not None and 0 < peak + CONTEXT_HIGH <= ROOMY * run.usable[0]
+
+
 def measured(run: Run, evidence: Evidence) -> tuple[Verdict, str] | None:
-    """The verdict of a run that ended by itself and printed what it held; ``None`` where it did not, or the card is not known."""
-    if evidence.failure is not None or run.usable is None or not any(_FINISHED.search(line.text) for line in evidence.lines):
+    """The verdict of a run that ended by itself, or goes on with room to spare, and printed what it held.
+
+    ``None`` where it did neither, or the card is not known.
+    """
+    ended = any(_FINISHED.search(line.text) for line in evidence.lines)
+    if evidence.failure is not None or run.usable is None or not (ended or _steady(run, evidence)):
         return None
     shown = max((s.device_used_bytes or 0 for s in evidence.samples), default=0)
     reserved = max((max(s.peak_reserved_bytes or 0, s.reserved_bytes or 0, s.peak_allocated_bytes or 0) for s in evidence.samples), default=0)
     held, usable = max(shown, reserved + CONTEXT_HIGH if reserved else 0), run.usable[0]
     if not held or held > usable:
         return None
-    says = f"The run ended by itself, and by its own figures it held {show(max(shown, reserved))} at its peak, on a card with {show(usable)} usable."
+    went = "ended by itself" if ended else "goes on"
+    says = f"The run {went}, and by its own figures it held {show(max(shown, reserved))} at its peak, on a card with {show(usable)} usable."
     return ("fits" if held <= NARROW * usable else "tight"), says
 
 

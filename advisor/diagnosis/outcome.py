@@ -15,6 +15,8 @@ from advisor.units import show
 
 SURE, LIKELY = 0.8, 0.5
 MEMORY_KINDS = frozenset({"gpu-memory", "gpu-driver", "host-memory", "collective", "engine-start"})
+# aten CublasHandlePool.cpp, cudnn/Handle.cpp: handles and workspaces that a library allocates at its first call
+LIBRARIES = {"cublas": "cuBLAS's handle or workspace", "cudnn": "cuDNN's handle or workspace", "cusolver": "the solver's handle or workspace"}
 IN_PHASE = {
     "load": "while loading", "rollout": "while generating", "sync": "at the hand-over of weights", "forward": "in the forward pass",
     "loss": "at the loss", "backward": "in the backward pass", "step": "in the optimizer's step", "eval": "in evaluation",
@@ -107,8 +109,11 @@ def _failed(evidence: Evidence, top: Finding | None) -> str:
     what = {"shm": "shared memory (/dev/shm)", "said": "the host's memory"}.get(kind or "", "memory")
     if failure.kind == "engine-start":
         what = "its share of the card as the inference engine came up"
+    library = LIBRARIES.get(str(dict(failure.details).get("driver")))
     size = f" with {show(figures.allocated)} of {show(figures.capacity)} allocated" if figures.allocated and figures.capacity else ""
     sentence = f"It ran out of {what}{'' if failure.kind == 'engine-start' or (kind == 'shm' and failure.phase is None) else f' {moment}'}{size}"
+    if library is not None and figures.allocated is None:
+        sentence = f"The driver had no memory left for {library} {moment}: some MB outside PyTorch's allocator, so the card was full before"
     if top is None:
         return f"{sentence}; none of the known causes has evidence here."
     sure = "surely" if top.confidence >= SURE else "most likely" if top.confidence >= LIKELY else "perhaps"

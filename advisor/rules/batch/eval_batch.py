@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.rules import fingerprint, intervals
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import TRAINING, in_phase
+from advisor.rules.situation import ONLINE, TRAINING, in_phase
 from advisor.run import Run
 
 
@@ -37,6 +39,24 @@ def _in_model(_run: Run, evidence: Evidence) -> str | None:
     return "the failing frame is in the model's own forward pass" if any(f.function == "forward" for f in failure.frames[-3:]) else None
 
 
+_GENERATES = re.compile(r"generation/utils\.py:(?:generate|_sample|_beam_search|_greedy_search)\b|generation/utils\.py:\w+|\.generate\(")
+
+
+def _generates(run: Run, evidence: Evidence) -> str | None:
+    """``generate`` of the model that is being trained, with no engine and no objective that needs it: a sample or an evaluation in between."""
+    failure = evidence.failure
+    if failure is None or run.job.rollout is not None or run.job.objective in ONLINE or not in_phase(evidence, "rollout", "eval"):
+        return None
+    frame = next((f for f in failure.frames if _GENERATES.search(f"{f.file}:{f.function}: {f.code}")), None)
+    return f"text is generated in between ({frame.where}), with the training state on the card" if frame is not None else None
+
+
+def _form(run: Run, evidence: Evidence) -> Form | None:
+    if _generates(run, evidence) is None:
+        return None
+    return Form("Text is generated beside the training state: the cache grows with sequences, beams and new tokens", ("smaller-eval-batch",))
+
+
 RULE = Rule(
     id="eval-batch",
     tier="batch",
@@ -44,7 +64,7 @@ RULE = Rule(
     cleared="The evaluation batch is no larger than the training batch.",
     prior=-1.0,
     applies=_applies,
-    explains=("eval",),
+    explains=("eval", "rollout"),
     marks=(
         Mark(
             "eval-batch-larger",
@@ -54,6 +74,13 @@ RULE = Rule(
             when=_larger,
         ),
         Mark("eval-batch-request", 1.5, "one evaluation batch", "the evaluation batch x seq_len x vocab, or x hidden", when=_request),
+        Mark(
+            "eval-batch-generates",
+            3.0,
+            "generation in between",
+            "transformers generation/utils.py: keys and values of num_beams x num_return_sequences copies of the batch, for each new token",
+            when=_generates,
+        ),
         Mark("eval-batch-evaluating", 0.7, "in evaluation", "the failing phase", when=_evaluating),
         Mark("eval-batch-model", 1.5, "inside the model", "one evaluation batch's own forward pass", when=_in_model),
         Mark(
@@ -89,8 +116,16 @@ RULE = Rule(
             when=lambda _, e: "" if in_phase(e, "eval", None) else None,
         ),
     ),
+    form=_form,
     remedies=("smaller-eval-batch", "eval-on-host"),
     fires=(
+        Example(
+            "a sample every few hundred steps",
+            text=trace(
+                "finetune.py|main|ids = policy.generate(prompt, num_beams=5)", "transformers/generation/utils.py|_beam_search|outputs = self(**model_inputs)"
+            )
+            + oom("96.00 MiB", allocated=22.9, capacity=23.69),
+        ),
         Example(
             "eight in evaluation, one in training",
             job=job(batch="{micro_batch: 1, seq_len: 8192}", eval="{micro_batch: 8}"),
@@ -100,5 +135,13 @@ RULE = Rule(
             + oom("7.83 GiB", allocated=71.0, free=6.0),
         ),
     ),
-    quiet=(Example("in training", text=trace("torch/optim/adamw.py|_multi_tensor_adamw") + oom("512.00 MiB", allocated=76.5)),),
+    quiet=(
+        Example(
+            "generation by an objective that needs it",
+            job=job("Qwen/Qwen2.5-3B", objective="grpo", rollout="{engine: hf}"),
+            text=trace("trl/trainer/grpo_trainer.py|_generate", "transformers/generation/utils.py|generate|result = decoding_method(")
+            + oom("130.00 MiB", allocated=76.5),
+        ),
+        Example("in training", text=trace("torch/optim/adamw.py|_multi_tensor_adamw") + oom("512.00 MiB", allocated=76.5)),
+    ),
 )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import extra
 from advisor.evidence import Evidence
-from advisor.rules import console, counters, remainder, snapshots
+from advisor.rules import console, counters, fingerprint, remainder, snapshots
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
-from advisor.rules.samples import job, oom
+from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import near, weight_bytes
 from advisor.run import Run
 from advisor.units import GIB, show
@@ -61,6 +63,23 @@ def _buffers(run: Run, evidence: Evidence) -> str | None:
     return f"{show(surplus)} are allocated after loading beyond the {show(weights)} of weights"
 
 
+_MASK = re.compile(
+    r"torch\.(?:tril|triu|ones|full|zeros)\(.{0,120}?(\w*(?:ctx|block_size|max_pos\w*|max_len\w*|seq_len\w*|length|positions?)|\d{4,6})\W{1,3}(?:[\w.]*\.)?\1\b"
+)
+_KEPT = re.compile(r"register_buffer\(")
+
+
+def _mask_of_layers(_run: Run, evidence: Evidence) -> str | None:
+    """A square mask is a buffer of each attention module, and what is asked for as they are placed is one of them."""
+    square = fingerprint.square(evidence)
+    failure = evidence.failure
+    if square is None or failure is None or any(f.function == "forward" for f in failure.frames):
+        return None
+    made = next((line for line in evidence.lines if _MASK.search(line.text)), None)
+    kept = made is not None and any(_KEPT.search(line.text) for line in evidence.lines)
+    return f"{square}: a mask that each layer keeps for itself ({made.where})" if made is not None and kept else None
+
+
 def _fault(run: Run, evidence: Evidence) -> Run | None:
     surplus = _surplus(run, evidence)
     return run.deviating(extra("weights", bytes=surplus, cause="duplicate-layout")) if surplus is not None and surplus >= LEAST else None
@@ -74,6 +93,13 @@ RULE = Rule(
     prior=-1.0,
     marks=(
         Mark("duplicate-layout-rotary", 4.0, "a table in each layer", "rotary caches built per block (max_seq_len x head_dim, as a buffer)", when=_rotary),
+        Mark(
+            "duplicate-layout-mask",
+            4.0,
+            "a mask in each layer",
+            "torch.nn.Module.register_buffer: a buffer of every module that registers it; one mask serves all layers of a kind",
+            when=_mask_of_layers,
+        ),
         Mark("duplicate-layout-copy", 2.5, "a second copy", "two layouts of the same tensors", when=_second_copy),
         Mark("duplicate-layout-surplus", 1.0, "more than weights", "memory_allocated after loading less the parameters' bytes", when=_buffers),
         Mark(
@@ -136,6 +162,12 @@ RULE = Rule(
     remedies=("drop-duplicate-layout", "shorter-sequence", "share-rollout-weights", "upgrade"),
     fires=(
         Example(
+            "a mask in every layer",
+            text="self.register_buffer('bias', torch.tril(torch.ones(24576, 24576, dtype=torch.bool)))\n"
+            + trace("gpt.py|build|self.layers[i].cuda(i // 12)")
+            + oom("576.00 MiB", allocated=38.9, capacity=39.39),
+        ),
+        Example(
             "a rotary table in every layer",
             job=job(batch="{micro_batch: 1, seq_len: 131072}", precision="{weights: bf16}", framework="{name: torchtune}"),
             text=(
@@ -144,5 +176,13 @@ RULE = Rule(
             ),
         ),
     ),
-    quiet=(Example("in the step", job=job(batch="{micro_batch: 8, seq_len: 4096}"), text=oom("512.00 MiB", allocated=76.5)),),
+    quiet=(
+        Example(
+            "a mask that is made in the forward pass",
+            text="mask = torch.tril(torch.ones(24576, 24576, dtype=torch.bool, device=x.device))\n"
+            + trace("gpt.py|forward|scores = scores.masked_fill(mask, -inf)")
+            + oom("576.00 MiB", allocated=38.9, capacity=39.39),
+        ),
+        Example("in the step", job=job(batch="{micro_batch: 8, seq_len: 4096}"), text=oom("512.00 MiB", allocated=76.5)),
+    ),
 )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import extra
 from advisor.evidence import Evidence
+from advisor.rules import growth
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import in_phase
@@ -16,6 +19,19 @@ def _resuming(_run: Run, evidence: Evidence) -> str | None:
 
 def _device(run: Run, _evidence: Evidence) -> str | None:
     return "the checkpoint is read to the device" if run.job.resume is not None and run.job.resume.map == "device" else None
+
+
+_RESUMED = re.compile(
+    r"--(?:resume|resume[-_]from(?:[-_]checkpoint)?|load[-_]checkpoint|load[-_]from|restore)[ =]+[^\s-]|\bresum(?:e|ed|ing) (?:training )?from\b", re.IGNORECASE
+)
+
+
+def _kept(_run: Run, evidence: Evidence) -> str | None:
+    """The run is resumed, the state was read to where it was saved, and it fails in its first step: what was read is there still."""
+    if not in_phase(evidence, "forward", "loss", "backward", "step") or (growth.last_step(evidence) or 0) > 1 or evidence.failure is None:
+        return None
+    resumed = next((line for line in evidence.lines if _RESUMED.search(line.text)), None)
+    return f"the run is resumed ({resumed.where}) from a state that is read onto the card" if resumed is not None else None
 
 
 def _fault(run: Run, evidence: Evidence) -> Run | None:
@@ -52,6 +68,7 @@ RULE = Rule(
                 r"_load_optimizer_and_scheduler|load_accelerator_state|set_optimizer_state_dict|optimizer\.load_state_dict|load_optimizer_state|"
                 r"load_fsdp_optimizer|optim_state_dict_to_load|scatter_full_optim_state_dict|optim/optimizer\.py:_process_value"
             ),
+            on="frame",
         ),
         Mark(
             "resume-on-device-loaded",
@@ -62,6 +79,15 @@ RULE = Rule(
                 r"successfully loaded checkpoint from|Resuming (training )?from|resume_from_checkpoint['\"]?\s*[=:]\s*(?!None|False|null)|"
                 r"init_from\s*=\s*['\"]resume"
             ),
+        ),
+        Mark(
+            "resume-on-device-kept",
+            3.2,
+            "what was read is there still",
+            "torch/serialization.py: without map_location each storage goes to its saved location; a dict lives as long as a frame that names it",
+            pattern=r"^code\.(loads-where-saved)=",
+            on="key",
+            when=_kept,
         ),
         Mark(
             "resume-on-device-code",
@@ -86,5 +112,13 @@ RULE = Rule(
             + oom("40.00 MiB", allocated=30.0, capacity=31.75),
         ),
     ),
-    quiet=(Example("in the step", text=trace("torch/optim/adamw.py|_multi_tensor_adamw") + oom("512.00 MiB", allocated=76.5)),),
+    quiet=(
+        Example(
+            "the same run many steps later",
+            text="$ python main.py --resume out/last.pt\nstate = torch.load(args.resume)\nstep 812 loss 0.31\n"
+            + trace("net.py|forward|x = self.conv(x)")
+            + oom("38.00 MiB", allocated=14.6, capacity=15.78),
+        ),
+        Example("in the step", text=trace("torch/optim/adamw.py|_multi_tensor_adamw") + oom("512.00 MiB", allocated=76.5)),
+    ),
 )

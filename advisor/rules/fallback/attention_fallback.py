@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
 from advisor.rules import fingerprint, snapshots
@@ -13,6 +15,7 @@ from advisor.run import Run
 
 FUSED = frozenset({"sdpa", "flash-2", "flash-3", "flex", "xformers", "te-fused"})
 NO_FUSED = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers", "deberta-v2", "deberta"})  # transformers modeling code: _supports_sdpa is not set
+_PLACES = re.compile(r"^(?:self\.)?\w*(?:model|module|block|layer|net|encoder|decoder)\w*\.(?:to|cuda)\(")  # of whole modules
 SOFTCAP_KNOWN = "the model's attention has a soft cap, which SDPA does not take"
 
 
@@ -40,7 +43,9 @@ def _square_among(run: Run, evidence: Evidence) -> str | None:
 
 
 def _square_of_code(_run: Run, evidence: Evidence) -> str | None:
-    """Lengths in the shown code whose square is the request, for a usual element size."""
+    """Lengths in the shown code whose square is the request, for a usual element size; not while modules are placed: no scores are made then."""
+    if evidence.failure is not None and evidence.failure.frames and _PLACES.search(evidence.failure.frames[-1].code):
+        return None
     return fingerprint.square(evidence)
 
 
