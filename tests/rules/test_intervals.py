@@ -63,5 +63,7 @@ def test_expandable_segments_are_not_offered_where_they_are_on_or_refused(line: 
 
 def test_what_cannot_hold_together_and_what_is_not_known_is_said() -> None:
     script = "args = TrainingArguments('o', fp16=True, bf16=True, per_device_train_batch_size=-4)\nmodel = AutoModelForCausalLM.from_pretrained('lab/Net-9B')\n"
-    notes = " ".join(diagnose([("args.py", script)]).notes)
-    assert "at most one" in notes and "lab/Net-9B is not known" in notes and "-4" in notes
+    report = diagnose([("args.py", script)])
+    notes = " ".join(report.notes)
+    assert [c.field for c in report.conflicts] == ["precision.compute"]
+    assert "lab/Net-9B is not known" in notes and "-4" in notes
