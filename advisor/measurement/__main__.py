@@ -29,9 +29,9 @@ def main() -> int:
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
     if device == "cpu":
         torch.set_num_threads(max(1, min(4, torch.get_num_threads())))
-    elif args.cap is not None:
+    rank = ranks.begin(device)  # chooses this rank's card, which the cap is then for
+    if device != "cpu" and args.cap is not None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, args.cap / torch.cuda.mem_get_info()[1]))
-    rank = ranks.begin(device)
     job, say = args.job.read_bytes(), _say if rank == 0 else _silent
     answer: dict[str, Any]
     if args.largest is not None:

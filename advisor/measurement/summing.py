@@ -29,6 +29,9 @@ def events_of(data: bytes, *, broken: list[int]) -> Iterator[dict[str, Any]]:
             broken.append(number)
 
 
+AT = "observed_step"  # beside the sizes by phase, of which one is called step
+
+
 def summed(events: Iterable[Mapping[str, Any]], broken: list[int]) -> dict[str, Any]:
     """Findings, peaks by phase, their course over the steps, attention kernels, failures. ``broken`` is read when the events are through."""
     findings: list[dict[str, Any]] = []
@@ -53,7 +56,7 @@ def summed(events: Iterable[Mapping[str, Any]], broken: list[int]) -> dict[str, 
             for phase, size in sizes.items():
                 peaks[phase] = max(peaks.get(phase, 0), size)
             if not kinds["step"] % stride:
-                course.append({"step": event["step"] if isinstance(event.get("step"), int) else kinds["step"] - 1, **sizes})
+                course.append({**sizes, AT: event["step"] if isinstance(event.get("step"), int) else kinds["step"] - 1})
                 if len(course) > MAX_STEPS:
                     course, stride = course[::2], stride * 2
         elif kind == "attention":

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from advisor import knowledge
-from advisor.measurement.summing import events_of, summed
+from advisor.measurement.summing import AT, events_of, summed
 from advisor.render import words
 from advisor.units import gib, show
 from advisor.views.words import plain, table
@@ -94,9 +94,7 @@ def _peaks(found: Mapping[str, Any]) -> None:
         rows = [(plain(words.part(part)), show(size)) for part, size in sorted(found["parts"].items(), key=lambda item: -item[1])]
         st.markdown(table(("Part, in the largest step", "Bytes"), rows, right=(1,)))
     if len(found["course"]) > 2:
-        values = [
-            {"step": row["step"], "phase": words.phase(phase), "gib": gib(size, 4)} for row in found["course"] for phase, size in row.items() if phase != "step"
-        ]
+        values = [{"step": row[AT], "phase": words.phase(phase), "gib": gib(size, 4)} for row in found["course"] for phase, size in row.items() if phase != AT]
         st.vega_lite_chart(
             {
                 "data": {"values": values}, "mark": {"type": "line", "point": True}, "height": 240,

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from advisor.measurement import summing
 from advisor.measurement.eventlog import EventLog, read
 
 
@@ -95,3 +97,19 @@ def test_the_trainer_callback_watches(tmp_path: Path) -> None:
     assert callback.seen.observed >= 4
     assert [f for f in callback.seen.findings if f.kind != "framework-upcast"] == []
     assert {"forward", "backward", "step"} <= set(callback.seen.peaks)
+
+
+def test_the_course_keeps_the_step_phase_beside_the_steps_number() -> None:
+    events = [{"kind": "step", "step": 7, "peaks": {"forward": 100, "step": 900}}, {"kind": "step", "step": 9, "peaks": {"forward": 110, "step": 800}}]
+    assert summing.summed(events, [])["course"] == [{"forward": 100, "step": 900, summing.AT: 7}, {"forward": 110, "step": 800, summing.AT: 9}]
+
+
+def test_a_live_quantised_base_is_told() -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    from advisor.measurement.watching.described import base_layout
+
+    config = SimpleNamespace(quantization_config=SimpleNamespace(bnb_4bit_quant_type="nf4"))
+    assert base_layout(SimpleNamespace(is_loaded_in_4bit=True, config=config)) == "nf4"
+    assert base_layout(SimpleNamespace(is_loaded_in_4bit=True)) == "fp4"  # bitsandbytes' own default
+    assert base_layout(SimpleNamespace(is_loaded_in_8bit=True)) == "int8"
+    assert base_layout(SimpleNamespace()) is None

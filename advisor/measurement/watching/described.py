@@ -82,9 +82,18 @@ def _method(model: torch.nn.Module) -> dict[str, Any]:
         rank, targets = getattr(config, "r", None), getattr(config, "target_modules", None)
         names = sorted(targets) if isinstance(targets, (set, list, tuple)) else None
         dropout = getattr(config, "lora_dropout", None)
-        return _known(kind="dora" if getattr(config, "use_dora", False) else "lora", rank=rank, targets=names, dropout=dropout, adapters=len(adapters))
+        kind = "dora" if getattr(config, "use_dora", False) else "lora"
+        return _known(kind=kind, rank=rank, targets=names, dropout=dropout, adapters=len(adapters), base=base_layout(model))
     trained = {p.requires_grad for p in model.parameters()}
     return {} if not trained else {"kind": "full" if trained == {True} else "freeze"}
+
+
+def base_layout(model: Any) -> str | None:
+    """How bitsandbytes holds the base: transformers marks the model, and its config keeps the type (fp4 unless told)."""
+    if getattr(model, "is_loaded_in_4bit", False):
+        kind = getattr(getattr(getattr(model, "config", None), "quantization_config", None), "bnb_4bit_quant_type", "fp4")
+        return kind if kind in ("nf4", "fp4") else "nf4"
+    return "int8" if getattr(model, "is_loaded_in_8bit", False) else None
 
 
 def _precision(model: torch.nn.Module, autocast: torch.dtype | None) -> dict[str, Any]:
