@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from advisor.evidence import Failure
+from advisor.evidence import Failure, Process
 from advisor.units import GIB, MIB
 
 CONTEXT_LOW, CONTEXT_HIGH = 150 * MIB, round(2.2 * GIB)  # CUDA context with its kernels, cuBLAS and NCCL buffers: about 0.3 to 1.5 GiB
@@ -27,6 +27,9 @@ def settle(failure: Failure) -> Failure:
         if len(near) == 1:
             processes = tuple(replace(p, own=True) if p is near[0] else p for p in processes)
             how = "one listed process holds what PyTorch reserved and a context: the job itself, seen from inside a container"
+        elif (sole := _sole(failure, reserved)) is not None:
+            processes = tuple(replace(p, own=True) if p is sole else p for p in processes)
+            how = "without this process the rest of the card is less than PyTorch reserved: it is the job itself, seen from inside a container"
     own = next((p.used_bytes for p in processes if p.own and p.used_bytes is not None), None)
     in_use = failure.capacity_bytes - failure.free_bytes
     details = failure.details
@@ -42,3 +45,12 @@ def settle(failure: Failure) -> Failure:
     if own is not None and reserved is not None:
         details += (("outside_pytorch_bytes", own - reserved),)
     return replace(failure, processes=processes, details=details)
+
+
+def _sole(failure: Failure, reserved: int) -> Process | None:
+    """The one listed process that can be the job: large enough, where what no listed process holds has no room for what PyTorch reserved."""
+    unlisted = (failure.capacity_bytes or 0) - (failure.free_bytes or 0) - sum(p.used_bytes or 0 for p in failure.processes)
+    if unlisted >= reserved - 64 * MIB:
+        return None
+    able = [p for p in failure.processes if p.used_bytes is not None and p.used_bytes >= reserved - 64 * MIB]
+    return able[0] if len(able) == 1 else None

@@ -58,3 +58,20 @@ def same_gpu_in_errors(evidence: Evidence) -> str | None:
         if len(who) >= 2 and (others or listed >= 1):
             return f"ranks {', '.join(map(str, sorted(who)[:4]))} all fail on GPU {gpu}"
     return None
+
+
+def like_own(evidence: Evidence) -> int:
+    """How many other processes on the failing card are each about as large as this one: the same program, several times."""
+    failure = evidence.failure
+    own = None if failure is None else failure.own_bytes or failure.reserved_bytes
+    if failure is None or own is None or own <= GIB // 4:
+        return 0
+    return sum(0.5 <= p.used_bytes / own <= 2.0 for p in failure.processes if not p.own and p.used_bytes)
+
+
+def rank_on_first(evidence: Evidence) -> str | None:
+    """Whether a later rank fails on the first card among processes like itself: its own card would be another one."""
+    failure, alike = evidence.failure, like_own(evidence)
+    if failure is None or failure.gpu != 0 or not failure.rank or not alike:
+        return None
+    return f"rank {failure.rank} fails on GPU 0, beside {alike} processes as large as itself: ranks of the job that put something on the first card"

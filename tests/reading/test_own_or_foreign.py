@@ -36,3 +36,16 @@ def test_without_process_lines_the_remainder_is_estimated() -> None:
     told = _details("")
     assert told["own"] is None
     assert 0 <= int(str(told["foreign_bytes"])) < 0.5 * GIB
+
+
+def test_a_process_without_which_the_card_has_no_room_for_pytorch_is_the_job() -> None:
+    text = (
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 41.75 GiB. GPU 0 has a total capacity of 79.11 GiB of which {free} GiB is free. "
+        "Process 99 has 59.00 GiB memory in use. Of the allocated memory {held} GiB is allocated by PyTorch, and 1.60 GiB is reserved by PyTorch but "
+        "unallocated."
+    )
+    failure = read([("e", text.format(free="20.10", held="55.00"))]).evidence.failure
+    assert failure is not None and failure.own_bytes == 59 * GIB  # 2.4 GiB beyond what is reserved: graphs and communicators
+    assert int(str(dict(failure.details)["foreign_bytes"])) < 0.1 * GIB
+    beside = read([("e", text.format(free="0.10", held="18.00"))]).evidence.failure
+    assert beside is not None and beside.own_bytes is None  # 20 GiB are unlisted: room for this process beside the neighbour

@@ -78,7 +78,8 @@ def _explained_by_engine(run: Run, evidence: Evidence) -> str | None:
 
 
 def _explained_by_ranks(_run: Run, evidence: Evidence) -> str | None:
-    return "the other processes on the card are ranks of this job" if processes.own_ranks(evidence) else None
+    own = processes.own_ranks(evidence) or processes.rank_on_first(evidence)
+    return "the other processes on the card are ranks of this job" if own else None
 
 
 def _fault(run: Run, evidence: Evidence) -> Run | None:

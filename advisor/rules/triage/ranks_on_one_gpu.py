@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import counters, processes
+from advisor.rules import processes
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.run import Run
-from advisor.units import GIB
 
 
 def _foreign_like_own(run: Run, evidence: Evidence) -> str | None:
     """Others' processes on the card are each about as large as this one: the same program, several times."""
-    failure, figures = evidence.failure, counters.of(evidence)
-    if failure is None or figures.reserved is None:
-        return None
-    own = failure.own_bytes or figures.reserved
-    others = [p.used_bytes for p in failure.processes if not p.own and p.used_bytes]
-    alike = [used for used in others if own > GIB // 4 and 0.5 <= used / own <= 2.0]
-    return f"{len(alike)} other processes on the card are each about as large as this one" if len(alike) >= 2 or (alike and run.world > 1) else None
+    alike = processes.like_own(evidence)
+    return f"{alike} other processes on the card are each about as large as this one" if alike >= 2 or (alike and run.world > 1) else None
 
 
 RULE = Rule(
@@ -49,6 +43,13 @@ RULE = Rule(
             "same card in errors",
             "each rank prints the index of its current device",
             when=lambda _, e: processes.same_gpu_in_errors(e),
+        ),
+        Mark(
+            "ranks-on-one-gpu-first",
+            3.0,
+            "a later rank on the first card",
+            "torch.cuda: 'cuda' without an index is the current device, and that is 0 until set_device",
+            when=lambda _, e: processes.rank_on_first(e),
         ),
         Mark("ranks-on-one-gpu-alike", 4.0, "processes alike", "the process lines of the error (c10 CUDACachingAllocator, NVML)", when=_foreign_like_own),
         Mark(
