@@ -48,6 +48,7 @@ class Run:
     deviations: tuple[Deviation, ...] = ()
     changed: frozenset[str] = frozenset()
     missing: tuple[str, ...] = ()  # fields that decide the estimate and are not known
+    seen: Evidence | None = field(default=None, compare=False, repr=False)  # what was inferred from ranks, devices and keys is inferred anew from them
     _cache: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def but(self, **changes: Any) -> Run:
@@ -58,7 +59,7 @@ class Run:
         for path in paths:
             if (value := job.get(path)) is not None:
                 kept[path] = Fact(path, value, "stated", why="a change of the plan")
-        changed = resolve(job, facts=kept)
+        changed = resolve(job, self.seen, facts=kept)
         return replace(changed, stated=self.stated, deviations=self.deviations, changed=self.changed | paths)
 
     def deviating(self, *deviations: Deviation) -> Run:

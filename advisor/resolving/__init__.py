@@ -6,6 +6,8 @@ assumption with its reason. What decides the estimate and is still open is named
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from advisor.architecture import ConfigError, of_model
 from advisor.evidence import Evidence, Fact
 from advisor.job import Job
@@ -31,7 +33,9 @@ def fill(job: Job, evidence: Evidence, facts: dict[str, Fact]) -> Run:
     resolved = draft.job()
     missing, why = _missing(resolved)
     facts = {**draft.facts, "model.config": Fact("model.config", None, "assumed", why=why)} if why else draft.facts
-    return Run(job=resolved, stated=draft.stated, facts=facts, missing=missing)
+    # Read facts are in ``facts`` by now; ranks, devices and keys are kept, or a change would be resolved without them (eight GPUs for the four that ran).
+    seen = replace(evidence, facts=()) if evidence.failures or evidence.devices or evidence.seen_keys else None
+    return Run(job=resolved, stated=draft.stated, facts=facts, missing=missing, seen=seen)
 
 
 def _missing(job: Job) -> tuple[tuple[str, ...], str | None]:
