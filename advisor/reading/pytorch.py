@@ -82,7 +82,7 @@ def read_failure(text: str) -> Found | None:
     lowered = squeezed.lower()
     if (m := _MPS.search(squeezed)) is not None:
         return _mps(m)
-    if (m := _BUFFER.search(squeezed)) is not None and (size := read_size(m[1])) is not None:
+    if (m := _BUFFER.search(squeezed)) is not None and (size := read_size(_binary(m[1]))) is not None:
         return Found("gpu-memory", "mps", None, {"requested": size}, details=(("limit", "one buffer of Metal"),))
     if (m := _CPU.search(squeezed)) is not None:
         return Found("host-memory", "cpu", None, {"requested": Size(int(m[1]), 0)}, (), (("allocator", "cpu"),))
@@ -113,7 +113,7 @@ def _mps(match: re.Match[str]) -> Found:
     sizes = {
         name: size
         for name, raw in (("allocated", match[1]), ("other", match[2]), ("allowed", match[3]), ("requested", match[4] or ""))
-        if (size := read_size(raw))
+        if (size := read_size(_binary(raw)))
     }
     other = sizes.pop("other", None)
     details: tuple[tuple[str, Any], ...] = (("pool", match[5]),) if match[5] else ()
@@ -122,6 +122,11 @@ def _mps(match: re.Match[str]) -> Found:
     if "allowed" in sizes and "allocated" in sizes and other is not None:
         sizes["free"] = Size(max(sizes["allowed"].bytes - sizes["allocated"].bytes - other.bytes, 0), sizes["allowed"].tolerance * 3)
     return Found("gpu-memory", "mps", None, sizes, (), details)
+
+
+def _binary(text: str) -> str:
+    """``17.50GB`` as ``17.50GiB``: MPSAllocator.h format_size divides by 1024 and prints KB, MB and GB."""
+    return re.sub(r"(?<=[KMGT])B$", "iB", text, flags=re.IGNORECASE)
 
 
 def _first(pattern: re.Pattern[str], text: str) -> Size | None:

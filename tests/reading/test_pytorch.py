@@ -134,3 +134,16 @@ def test_apples_text_may_end_after_its_limits() -> None:
         failure = read([("error.txt", text + tail)]).evidence.failure
         assert failure is not None and failure.backend == "mps"
         assert failure.requested_bytes == (256 if tail else None)
+
+
+def test_apple_prints_binary_sizes_with_decimal_names() -> None:
+    # ATen/mps/MPSAllocator.h format_size divides by 1073741824 and prints " GB"
+    text = (
+        "RuntimeError: MPS backend out of memory (MPS allocated: 17.50 GB, other allocations: 384.00 MB, max allowed: 18.13 GB). Tried to allocate 1.50 GB "
+        "on private pool."
+    )
+    failure = read([("e", text)]).evidence.failure
+    assert failure is not None and failure.allocated_bytes == round(17.5 * GIB) and failure.requested_bytes == round(1.5 * GIB)
+    assert dict(failure.details)["other_allocations_bytes"] == 384 << 20
+    buffer = read([("e", "RuntimeError: Invalid buffer size: 20.00 GB\n")]).evidence.failure
+    assert buffer is not None and buffer.requested_bytes == 20 * GIB
