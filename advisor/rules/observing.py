@@ -1,8 +1,8 @@
 """What a second try showed ("at micro batch 1 it fails too"), and how far each cause would have let one expect it.
 
-Where the run with the cause's fault can be estimated, the estimate of the changed run decides what was to be expected. Elsewhere it is
-the nature of the cause: what grows with the batch goes away with it, what is resident does not. The observations are ids in
-:attr:`Evidence.marks`, so that a button can add one and a link carries it.
+Where the run with the cause's fault can be estimated, the estimate of the changed run decides what was to be expected. Elsewhere (an
+estimate without the cause in it says nothing of it) it is the nature of the cause: what grows with the batch goes away with it, what is
+resident does not. The observations are ids in :attr:`Evidence.marks`, so that a button can add one and a link carries it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ RESIDENT = frozenset({
 })  # fmt: skip
 GROWING = frozenset({"retained-graph", "retained-objects", "eval-accumulation", "fragmentation"})
 LATER_ONLY = GROWING | {"batch-outlier", "eval-batch", "save-gather", "expert-imbalance", "allocator-retries"}
+# What the run as it is written shows by itself; any other cause is in an estimate only as its fault.
+AS_WRITTEN = frozenset({
+    "activations", "logits", "weights", "gradients", "optimizer-state", "capacity", "replicated-state", "checkpointing-off", "vision-tokens",
+})  # fmt: skip
 OUTSIDE = frozenset({"other-process", "ranks-on-one-gpu", "retained-objects"})  # gone on an empty card, in a process of its own
 
 
@@ -114,8 +118,9 @@ def _chance(mark: str, seen: Observation, cause: str, hypothesis: Run, evidence:
         if cause == "host-memory":
             return (CERTAIN, "that is this cause") if mark == "seen-oom-kill" else (1 - CERTAIN, "then nothing was killed for want of host memory")
         return (1 - EXPECTED, "another reason is less likely then") if mark == "seen-oom-kill" else (UNSETTLED, "")
-    fits = _would_fit(mark, seen, hypothesis, evidence)
-    if fits is not None and cause not in GROWING:
+    shown = cause in AS_WRITTEN or any(d.cause == cause for d in hypothesis.deviations)
+    fits = _would_fit(mark, seen, hypothesis, evidence) if shown and cause not in GROWING else None
+    if fits is not None:
         expected, why = fits
         return (BY_ESTIMATE if expected == seen.runs else 1 - BY_ESTIMATE), why
     if cause in seen.good:
@@ -128,8 +133,14 @@ def _would_fit(mark: str, seen: Observation, run: Run, evidence: Evidence) -> tu
     change = dict(seen.change)
     if mark.startswith("seen-short") and run.job.batch.seq_len:
         change = {"batch": {"seq_len": max(1, run.job.batch.seq_len // 4)}}
-    capacity = counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
-    if not change or capacity is None:
+    printed = counters.of(evidence).capacity
+    if printed is not None:
+        capacity = printed - sum(d.bytes for d in run.deviations if d.kind == "foreign")
+    elif run.usable is not None:
+        capacity = run.usable[0]  # less what others hold already
+    else:
+        return None
+    if not change or capacity <= 0:
         return None
     try:
         ledger = ledger_of(run.but(**change))
