@@ -1,7 +1,8 @@
 """bitsandbytes' own failures: printed by its C code, after which the process exits without a traceback.
 
 ``CUDA_CHECK_RETURN`` (csrc/pythonInterface.cpp, csrc/ops.cu) prints "Error <text> at line <n> in file <path>". The paged optimizer's managed
-memory is asked for and prefetched there; under WSL the prefetch fails though memory is free.
+memory is asked for and prefetched there; under WSL the prefetch fails though memory is free. Before anything is placed, transformers
+(quantizers/quantizer_bnb_4bit.py, quantizer_bnb_8bit.py: validate_environment) refuses a device map that puts modules off the card for want of room.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import re
 from advisor.reading.found import Found
 from advisor.reading.pattern import pattern as lazily
 
-HEAD = lazily(r"\bError [\w ]{2,80} at line \d{1,6} in file \S", re.IGNORECASE)
+HEAD = lazily(r"\bError [\w ]{2,80} at line \d{1,6} in file \S|modules are dispatched on the CPU or the disk", re.IGNORECASE)
+_DISPATCHED = lazily(r"modules are dispatched on the CPU or the disk.{0,80}enough GPU RAM", re.IGNORECASE | re.DOTALL)
 _TEXT = lazily(r"Error ([\w ]{2,80}?) at line (\d{1,6}) in file (\S{1,300})", re.IGNORECASE)
 
 
 def read_failure(text: str) -> Found | None:
     """A failure of bitsandbytes' CUDA calls; ``details``: line, file."""
+    if _DISPATCHED.search(text) is not None:
+        return Found("gpu-memory", "cuda", details=(("what", "device map"),), phase="load")
     match = _TEXT.search(text)
     if match is None or not re.search(r"csrc|bitsandbytes|\.cu\b|\.cpp\b|\.c\b", match[3]):
         return None

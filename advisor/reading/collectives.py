@@ -26,10 +26,10 @@ HEAD = lazily(
 )
 _NCCL_OOM = lazily(
     r"NCCL WARN (?:\S{0,60} )?(?:Cuda failure (?:\d+ )?'?out of memory'?|Failed to CUDA \w+ (?:async )?(\d+) bytes|Cuda failure 2\b)|"
-    r"Cuda failure (?:\d+ )?'out of memory'",
-    re.IGNORECASE,
+    r"Cuda failure (?:\d+ )?'out of memory'|^(?:\[\w{1,20}\]: ?)?Failed to CUDA (?:m|c)alloc (?:async )?(\d+) bytes",  # "Last error:" gives the words alone
+    re.IGNORECASE | re.MULTILINE,
 )
-_NCCL_ERROR = lazily(r"NCCL error in|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError", re.IGNORECASE)
+_NCCL_ERROR = lazily(r"NCCL error in|NCCL error: unhandled|ncclUnhandledCudaError|ncclSystemError|ncclInternalError|ncclRemoteError", re.IGNORECASE)
 _PEER = lazily(r"ncclRemoteError|remote process exited|closed by (?:remote )?peer|Connection reset|store->get|aborted", re.IGNORECASE)
 _NCCL_RANK = lazily(r":\d{1,10}:\d{1,10} \[(\d{1,4})\]")
 _NCCL_VERSION = lazily(r"NCCL version ([\d.]{3,20})", re.IGNORECASE)
@@ -55,7 +55,8 @@ _SLURM = lazily(r"Detected (\d{1,6}) oom[-_ ]kill event|oom_kill event|task (\d+
 _K8S = lazily(r"OOMKilled", re.IGNORECASE)
 _RAY = lazily(r"node running low on memory.{0,600}?was ([\d.]{1,12})\s?GB ?/ ?([\d.]{1,12})\s?GB \(([\d.]{1,8})\)", re.IGNORECASE | re.DOTALL)
 _SHM = lazily(
-    r"Bus error|SIGBUS|insufficient shared memory|out of shared memory|No space left on device.{0,80}shm|unable to (?:open|allocate|write).{0,60}shared memory|"
+    r"Bus error|SIGBUS|insufficient shared memory|out of shared memory|No space left on device.{0,80}shm|"
+    r"</torch_.{0,80}No space left on device|unable to (?:open|allocate|write).{0,60}shared memory|"
     r"unable to mmap \d+ bytes from file </torch|shared memory segment /dev/shm",
     re.IGNORECASE | re.DOTALL,
 )
@@ -64,6 +65,7 @@ _KILLED = lazily(
     r"\bKilled\s+(?:python|torchrun|accelerate|deepspeed)",
     re.IGNORECASE | re.MULTILINE,
 )
+_DISK = lazily(r"No space left on device", re.IGNORECASE)  # ENOSPC: a file system, where nothing names /dev/shm
 _HOST = lazily(r"std::bad_alloc|\[Errno 12\]|Cannot allocate memory|^MemoryError", re.IGNORECASE | re.MULTILINE)
 _KERNEL_SHARED = lazily(r"out of resource: shared memory|OutOfResources", re.IGNORECASE)
 
@@ -88,7 +90,8 @@ def read_failure(text: str) -> Found | None:
 
 
 def _nccl(text: str, match: re.Match[str]) -> Found:
-    sizes = {"requested": Size(int(match[1]), 0)} if match[1] else {}
+    asked = match[1] or match[2]
+    sizes = {"requested": Size(int(asked), 0)} if asked else {}
     rank, version = _NCCL_RANK.search(text), _NCCL_VERSION.search(text)
     details: tuple[tuple[str, Any], ...] = (("what", "out of memory"),)
     if version is not None:
@@ -111,6 +114,8 @@ def _host(text: str) -> Found | None:
         return Found("host-memory", details=(("what", "kubernetes"), ("exit_code", 137)))
     if _SHM.search(text):
         return Found("host-memory", details=(("what", "shared memory"), ("signal", 7)))
+    if _DISK.search(text):
+        return Found("not-memory", details=(("what", "disk"),))
     if _HOST.search(text):
         return Found("host-memory", "cpu", details=(("what", "host allocation"),))
     return None

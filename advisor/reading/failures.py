@@ -25,7 +25,7 @@ _READERS: tuple[tuple[re.Pattern[str], Callable[[str], Found | None]], ...] = (
     (collectives.HEAD, collectives.read_failure),
 )
 _WORDS = (  # one of these is in every line that a reader's head finds: a cheap test before it
-    "memory", "alloc", "exhausted", "error", "exit", "return code", "sig", "kill", "nccl", "cuda", "watchdog", "timed out",
+    "memory", "alloc", "gpu ram", "dispatched on", "exhausted", "error", "exit", "return code", "sig", "kill", "nccl", "cuda", "watchdog", "timed out",
     "kv cache", "seq len", "sampler", "graph failed",
     "bus error", "no space", "connection reset", "out of", "cublas", "cudnn", "memory_utilization", "mem-fraction",
 )  # fmt: skip

@@ -26,3 +26,20 @@ def test_a_figure_with_a_letter_in_it_is_not_read_as_its_last_digits() -> None:
     report = diagnose([("error.txt", SCANNED)])
     assert report.verdict == "ooms"
     assert "fragmentation" not in [f.cause for f in report.findings]
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("OSError: [Errno 28] No space left on device\n", "not-memory"),
+        ("RuntimeError: unable to write to file </torch_9_1>: No space left on device (28)\n", "ooms"),  # a tensor in /dev/shm
+        ("RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cuda:1!\n", "not-memory"),
+        (
+            "[rank0]: RuntimeError: NCCL error: unhandled cuda error\n[rank0]: Last error:\n[rank0]: Failed to CUDA calloc async 608 bytes\n",
+            "ooms",
+        ),
+        ("ValueError: Some modules are dispatched on the CPU or the disk. Make sure you have enough GPU RAM to fit the quantized model.\n", "ooms"),
+    ],
+)
+def test_what_a_short_text_says_of_memory(text: str, verdict: str) -> None:
+    assert diagnose([("error.txt", text)]).verdict == verdict

@@ -52,6 +52,14 @@ RULE = Rule(
             pattern=r"shapes cannot be multiplied|size mismatch for|must match the size of tensor",
         ),
         Mark(
+            "not-memory-devices",
+            4.0,
+            "operands lie on different devices",
+            "ATen TensorIterator.cpp: 'Expected all tensors to be on the same device, but found at least two devices'",
+            pattern=r"Expected all tensors to be on the same device",
+            when=lambda _, e: None if e.failure is not None and e.failure.allocated_bytes is not None else "",
+        ),
+        Mark(
             "not-memory-assert",
             2.5,
             "a kernel stopped at a wrong index or address",
