@@ -93,10 +93,19 @@ def _resolved(job: Job, evidence: Evidence) -> tuple[Run, tuple[str, ...]]:
     # Facts below a section's own fields (framework.versions.torch) are in the job already; resolving settles two levels.
     settled = replace(evidence, facts=tuple(f for f in evidence.facts if f.field.count(".") < 2))
     try:
-        return _with_implied(_judgeable(resolve(job, settled)), job, settled), ()
+        return _with_implied(*_with_shown(_judgeable(resolve(job, settled)), job, settled)), ()
     except ConfigError as error:
         bare = job.but(model={"config": None})
         return resolve(bare, settled), (f"The model's config was not used: {error}",)
+
+
+def _with_shown(run: Run, job: Job, evidence: Evidence) -> tuple[Run, Job, Evidence]:
+    """The run with whole logits, where a traceback shows them being made and only a default of some version says that they are not."""
+    fact = fingerprint.shown_loss(run, evidence)
+    if fact is None:
+        return run, job, evidence
+    job, evidence = job.but(activations={"loss": fact.value}), evidence.with_facts((fact,))
+    return resolve(job, evidence), job, evidence
 
 
 def _with_implied(run: Run, job: Job, evidence: Evidence) -> Run:

@@ -158,3 +158,23 @@ def implied_length(run: Run, evidence: Evidence) -> Fact | None:
             why = f"the failed request of {show(requested)} is {found.candidate.formula}, in a frame that makes logits"
             return Fact("batch.seq_len", found.solved_tokens // batch, "inferred", where=failure.where, why=why)
     return None
+
+
+_UNFUSED_CODE = re.compile(r"logits\s*=\s*logits\.float\(\)|ForCausalLMLoss")
+
+
+def shown_loss(run: Run, evidence: Evidence) -> Fact | None:
+    """``full-fp32`` where the default of a version that was not read says otherwise and the failing frame is transformers' loss widening whole logits.
+
+    The frame alone is enough only with the request: a tensor of logits (transformers loss/loss_utils.py ForCausalLMLoss upcasts them).
+    """
+    fact, failure = run.facts.get("activations.loss"), evidence.failure
+    if run.job.activations.loss not in ("chunked", "fused-linear") or fact is None or fact.kind != "default" or failure is None or not failure.frames:
+        return None
+    if {"trl", "transformers", "torchtune", "litgpt"} & set(run.job.framework.versions or {}):
+        return None  # the default is this version's own: that it does not hold is a fault (loss-fallback)
+    inner = failure.frames[-1]
+    found = match(run, evidence, "logits")
+    if found is None or not _UNFUSED_CODE.search(f"{inner.function}: {inner.code}"):
+        return None
+    return Fact("activations.loss", "full-fp32", "inferred", where=failure.where, why=f"{found}, in a frame that widens whole logits")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
+from advisor.report import Doing
 from advisor.rules import counters, intervals
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import TRAINING, in_phase
 from advisor.run import Run
@@ -82,6 +83,27 @@ def _keeps(run: Run, evidence: Evidence) -> str | None:
     return "evaluation keeps every batch's logits on the device" if in_phase(evidence, "eval") else None
 
 
+_TRAINER = re.compile(r"transformers/trainer|trainer_pt_utils|evaluation_loop|EvalLoopContainer|nested_concat")
+_WHY = "The texts give no evaluation settings to estimate with: the traceback alone shows that predictions gather on the card."
+
+
+def _form(run: Run, evidence: Evidence) -> Form | None:
+    """Where no evaluation was read there is none to estimate: what to do is told by the loop that the frames show."""
+    if run.job.eval is not None or not in_phase(evidence, "eval"):
+        return None
+    if any(_TRAINER.search(f"{f.file}:{f.function}") for f in evidence.frames):
+        lines: dict[str, tuple[str, ...]] = {
+            "hf-trainer": (
+                "eval_accumulation_steps=1   # move predictions to the host after each batch",
+                "preprocess_logits_for_metrics=lambda logits, labels: logits.argmax(dim=-1)   # an argument of the trainer: keep token ids, not logits",
+                "prediction_loss_only=True   # where no metric needs predictions",
+            )
+        }
+    else:
+        lines = {"script": ("predictions.append(logits.argmax(dim=-1).cpu())   # after each batch: what the metric needs, in host memory",)}
+    return Form(RULE.title, ("eval-on-host",), {"eval-on-host": Doing("Gather predictions on the host, or keep less of them", _WHY, lines)})
+
+
 RULE = Rule(
     id="eval-accumulation",
     tier="copies",
@@ -154,6 +176,7 @@ RULE = Rule(
             when=lambda _, e: None if in_phase(e, *TRAINING, "load", "save", "resume") else "",
         ),
     ),
+    form=_form,
     remedies=("eval-on-host", "smaller-eval-batch"),
     fires=(
         Example(
