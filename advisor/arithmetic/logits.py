@@ -10,6 +10,8 @@ from advisor.arithmetic.context import ROLLOUT_OBJECTIVES, Context
 from advisor.arithmetic.fused_linear import chunked, fused_linear
 from advisor.arithmetic.losses import LOSS_FUNCTION_SINCE, OWN_LOSS, RAW_REMOTE, SCALED, Loss, materialised, own
 from advisor.arithmetic.parameters import ADAPTED
+from advisor.arithmetic.token_log_probs import loss as picked
+from advisor.arithmetic.token_log_probs import picks
 from advisor.ledger import Holding
 
 FORWARD = frozenset({at.LOSS_FORWARD})
@@ -77,13 +79,15 @@ def of(ctx: Context, form: str) -> Loss:
     if ctx.source == "remote-code" and ctx.arch.model_type in RAW_REMOTE:
         return own(form, logits, ctx.autocast)
     capped = ctx.source == "huggingface" and (ctx.arch.softcap_logits is not None or ctx.arch.model_type == "gemma2")
-    if ctx.source == "huggingface" and ctx.arch.model_type in SCALED:
+    if ctx.source == "huggingface" and ctx.arch.model_type in SCALED and not picks(ctx, form):
         loss = materialised(form, logits, ctx.version("transformers"), own_loss=False, autocast=ctx.autocast)
         return replace(loss, narrow=loss.narrow + (logits if loss.narrow else 0))
+    if not capped and picks(ctx, form):
+        return picked(ctx, logits)
     if not capped:
         return materialised(form, logits, ctx.version("transformers"), ctx.arch.model_type in OWN_LOSS, ctx.autocast)
     wide = 4 if ctx.autocast else logits  # autocast runs tanh in fp32, so the capped logits are fp32 too
-    loss = materialised(form, wide, ctx.version("transformers"), own_loss=False, autocast=ctx.autocast)
+    loss = picked(ctx, wide) if picks(ctx, form) else materialised(form, wide, ctx.version("transformers"), own_loss=False, autocast=ctx.autocast)
     why, narrow = f"tanh of the capped logits, kept; {loss.why}", loss.narrow + (wide if wide < 4 else 0)
     return replace(loss, forward=loss.forward + wide, backward=loss.backward + wide, why=why, narrow=narrow)
 

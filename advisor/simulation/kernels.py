@@ -29,7 +29,15 @@ def flash_backward(grad_out: torch.Tensor, query: torch.Tensor, key: torch.Tenso
     return found
 
 
-TEMPORARIES: dict[Any, Callable[..., list[int]]] = {ATEN._scaled_dot_product_flash_attention_backward.default: flash_backward}
+def logsumexp(tensor: torch.Tensor, *_: Any, **__: Any) -> list[int]:
+    """The exponentials that it sums, as large as its input. Source: torch aten/src/ATen/native/ReduceOps.cpp ``logsumexp_out_impl``."""
+    return [tensor.numel() * tensor.element_size()]
+
+
+TEMPORARIES: dict[Any, Callable[..., list[int]]] = {
+    ATEN._scaled_dot_product_flash_attention_backward.default: flash_backward,
+    ATEN.logsumexp.default: logsumexp,
+}
 
 CUBLAS_WORKSPACE = {90: 33_554_432}  # bytes for each handle and stream; aten/src/ATen/cuda/CublasHandlePool.cpp
 CUBLAS_WORKSPACE_BEFORE_HOPPER = 8_519_680  # 2 * 4096 KiB + 16 * 8 KiB ... as allocated: 8,519,680 B (the same file)

@@ -1,7 +1,8 @@
 """From a batch to the loss, as each trainer computes it: the model's own loss, DPO's pairs beside a reference, GRPO's clipped ratio.
 
-Read in TRL 0.13.0, 0.15.0, 0.19.0 and 1.7.0: dpo_trainer.py ``concatenated_forward``, ``get_batch_loss_metrics``, ``_compute_loss``;
-grpo_trainer.py ``_get_per_token_logps``, ``_compute_loss``; utils.py ``selective_log_softmax`` (since 0.15: a row at a time).
+Read in TRL 0.13.0, 0.15.0, 0.19.0, 0.28.0, 0.29.0, 1.0.0 and 1.7.0: dpo_trainer.py ``concatenated_forward``, ``get_batch_loss_metrics``,
+``_compute_loss`` (since 0.29, which names the policy's outputs to the end); grpo_trainer.py ``_get_per_token_logps``, ``_compute_loss`` (divided by
+the temperature since 0.16, in place since 1.0); utils.py ``selective_log_softmax`` (since 0.15: a row at a time).
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ Forward = Callable[..., Any]
 PAIRED = frozenset({"dpo"})
 POLICY = frozenset({"grpo"})
 ROWS_SINCE = Version("0.15")
+DIVIDED_SINCE = Version("0.16")
+NAMED_SINCE = Version("0.29")
+IN_PLACE_SINCE = Version("1.0")
+VIEWED_SINCE = Version("1.6")  # between the two the shifted logits were made contiguous: a copy
 
 
 def sequences(job: Job) -> int:
@@ -55,33 +60,37 @@ def score(recorder: Recorder, forward: Forward, job: Job, model: Any) -> None:
     tokens = torch.zeros(rows or sequences(job), job.batch.seq_len or 1, dtype=torch.long, device=recorder.device)
     recorder.see(tokens, "input")
     with torch.no_grad(), _without_adapters(model) if job.reference == "adapter-off" else contextlib.nullcontext():
-        _picked(_logits(forward, tokens)[:, :-1, :] / 0.9, tokens[:, 1:], job)
+        _picked(_cooled(_logits(forward, tokens)[:, :-1, :], job), tokens[:, 1:], job)
 
 
 def _preference(forward: Forward, tokens: torch.Tensor, job: Job, model: Any, reference: Forward | None) -> torch.Tensor:
-    policy = _sums(forward, tokens, job)
+    policy, named = _sums(forward, tokens, job)
     if job.reference in ("none", "precomputed", None):
         before = torch.zeros_like(policy)
     else:
         with torch.no_grad(), _without_adapters(model) if reference is None else contextlib.nullcontext():
-            before = _sums(forward if reference is None else reference, tokens, job)
+            before, _ = _sums(forward if reference is None else reference, tokens, job)
+    del named
     ratio = policy - before
     half = ratio.shape[0] // 2
     return -functional.logsigmoid(0.1 * (ratio[:half] - ratio[half:])).mean()
 
 
-def _sums(forward: Forward, tokens: torch.Tensor, job: Job) -> torch.Tensor:
-    """Log-probability of each sequence; the whole logits are alive until they are reduced."""
+def _sums(forward: Forward, tokens: torch.Tensor, job: Job) -> tuple[torch.Tensor, Any]:
+    """Log-probability of each sequence, and the logits that the trainer's code still names; the whole logits are alive until they are reduced."""
     logits = _logits(forward, tokens)
+    shifted = logits[:, :-1, :]
+    if _since(job, NAMED_SINCE) and not _since(job, VIEWED_SINCE):
+        shifted = shifted.contiguous()
     half = logits.shape[0] // 2
-    picked = _picked(logits[:, :-1, :], tokens[:, 1:], job)
+    picked = _picked(shifted, tokens[:, 1:], job)
     _ = logits[:half].detach().mean(), logits[half:].detach().mean()  # logged
-    return picked.sum(-1)
+    return picked.sum(-1), (logits, shifted) if _since(job, NAMED_SINCE) else None
 
 
 def _clipped(forward: Forward, tokens: torch.Tensor, job: Job) -> torch.Tensor:
-    """``min(ratio A, clip(ratio) A)`` a token; the logits divided by the temperature are a second copy."""
-    logits = _logits(forward, tokens)[:, :-1, :] / 0.9
+    """``min(ratio A, clip(ratio) A)`` a token; logits divided by the temperature are a second copy where that is not done in place."""
+    logits = _cooled(_logits(forward, tokens)[:, :-1, :], job)
     picked = _picked(logits, tokens[:, 1:], job)
     del logits
     ratio = torch.exp(picked - picked.detach())
@@ -96,20 +105,31 @@ def _logits(forward: Forward, tokens: torch.Tensor) -> torch.Tensor:
     return logits
 
 
+def _cooled(logits: torch.Tensor, job: Job) -> torch.Tensor:
+    """Logits over the temperature."""
+    if not _since(job, DIVIDED_SINCE):
+        return logits
+    return logits.div_(0.9) if _since(job, IN_PLACE_SINCE) else logits / 0.9
+
+
 def _picked(logits: torch.Tensor, labels: torch.Tensor, job: Job) -> torch.Tensor:
-    """Log-probabilities of the labels ``[rows, tokens]``."""
-    if not _by_rows(job):
+    """Log-probabilities of the labels ``[rows, tokens]``; a row's are named until the next row's are made."""
+    if job.objective in PAIRED and not _since(job, ROWS_SINCE):
         return torch.gather(logits.log_softmax(-1), 2, labels.unsqueeze(2)).squeeze(2)
-    if logits.dtype == torch.float32:
+    if logits.dtype == torch.float32 and _since(job, ROWS_SINCE):
         chosen = torch.gather(logits, -1, labels.unsqueeze(-1)).squeeze(-1)
         return chosen - torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
-    rows = [functional.log_softmax(row, dim=-1).gather(-1, label.unsqueeze(-1)).squeeze(-1) for row, label in zip(logits, labels, strict=True)]
-    return torch.stack(rows)
+    found = []
+    for row, label in zip(logits, labels, strict=True):
+        every = functional.log_softmax(row, dim=-1)
+        found.append(every.gather(-1, label.unsqueeze(-1)).squeeze(-1))
+    return torch.stack(found)
 
 
-def _by_rows(job: Job) -> bool:
+def _since(job: Job, first: Version) -> bool:
+    """Whether the job's TRL is of a version or newer; the newest is assumed where it is not known."""
     try:
-        return Version(str((job.framework.versions or {}).get("trl", "1"))) >= ROWS_SINCE
+        return Version(str((job.framework.versions or {}).get("trl", "99"))) >= first
     except InvalidVersion:
         return True
 

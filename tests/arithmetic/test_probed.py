@@ -95,3 +95,34 @@ def test_families_without_a_public_measurement(model: str, layers: int, sections
     today = {"versions": {**FULL["framework"]["versions"], "peft": "0.21.2"}}
     run = job(**merged, framework=today, batch={"micro_batch": 2, "seq_len": 1024}).but(model={"config": config})
     assert estimate(run).peak().bytes / GIB == pytest.approx(gib, rel=0.02)
+
+
+BF16_PLAIN = {"precision": {"weights": "bf16", "compute": "bf16", "mixed": "none", "gradients": "bf16"}, "optimizer": {"states": "bf16"}}
+TRL: list[tuple[str, str, dict[str, Any], int, float]] = [  # Qwen3-0.6B, 512 tokens, a copy as DPO's reference; each TRL's own log-probabilities
+    ("dpo", "0.13.0", BF16_PLAIN, 1, 7.298),  # one log-softmax of all logits
+    ("dpo", "0.13.0", AUTOCAST, 1, 13.993),
+    ("dpo", "0.24.0", BF16_PLAIN, 1, 7.298),  # a row at a time
+    ("dpo", "0.24.0", BF16_PLAIN, 2, 9.804),
+    ("dpo", "0.24.0", AUTOCAST, 1, 14.572),
+    ("dpo", "0.24.0", AUTOCAST, 2, 19.088),
+    ("dpo", "1.0.0", BF16_PLAIN, 1, 8.167),  # the policy's logits and their shifted copy are named while the reference runs
+    ("dpo", "1.0.0", BF16_PLAIN, 2, 11.540),
+    ("dpo", "1.0.0", AUTOCAST, 1, 14.862),
+    ("dpo", "1.7.0", BF16_PLAIN, 1, 7.588),  # no copy
+    ("dpo", "1.7.0", BF16_PLAIN, 2, 10.383),
+    ("grpo", "0.14.0", AUTOCAST, 2, 11.194),
+    ("grpo", "0.24.0", BF16_PLAIN, 2, 5.901),
+    ("grpo", "0.24.0", AUTOCAST, 2, 12.350),
+    ("grpo", "1.7.0", BF16_PLAIN, 2, 6.478),  # divided by the temperature in place
+    ("grpo", "1.7.0", AUTOCAST, 2, 12.352),
+]
+
+
+@pytest.mark.parametrize(("objective", "version", "sections", "micro_batch", "gib"), TRL)
+def test_trl_s_log_probabilities(objective: str, version: str, sections: dict[str, Any], micro_batch: int, gib: float) -> None:
+    framework = {"name": "trl", "versions": {**FULL["framework"]["versions"], "trl": version}}
+    batch = {"micro_batch": micro_batch, "seq_len": 512, "packed": False}
+    reference = "copy" if objective == "dpo" else "none"
+    run = job(**{**FULL, "framework": framework}, **sections, objective=objective, reference=reference, batch=batch, activations=KEPT)
+    run = run.but(model={"name": "Qwen/Qwen3-0.6B", "config": None})
+    assert estimate(run).peak().bytes / GIB == pytest.approx(gib, rel=0.002)
