@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     parser.add_argument("files", nargs="*", metavar="FILE", help="measurement files or folders of them; without any: those that travel with the advisor")
     options.add_json(parser)
-    parser.add_argument("--only", metavar="PATTERN", help="only cases whose id matches this pattern (as in *torchtune*, or a part of the id)")
+    parser.add_argument("--only", metavar="PATTERN", help="only cases whose id matches this pattern (as in fms-*-lora, or a part of the id)")
     parser.add_argument("--by", choices=("estimate", "probe"), default="estimate", help="which way to the ledger is judged")
     parser.add_argument("--install-versions", action="store_true", help="with --by probe: let pip fetch each job's versions of the libraries into a cache")
     parser.add_argument("--timeout", type=float, default=600, metavar="SECONDS", help="with --by probe: end a case after this long (default 600)")
@@ -35,6 +35,8 @@ def run(args: argparse.Namespace) -> int:
             result: dict[str, Any] = {"by": args.by, **accuracy.score(files, only=_pattern(args.only), **chosen)}
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from None
+    if args.only is not None and not result["n"] and not result["skipped"]:
+        raise UserError(f"--only {args.only!r}: no case's id matches; without --only every id is listed (--worst 1000)")
     if args.json:
         from advisor.render import json
 

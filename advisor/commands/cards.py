@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from advisor.cli import UserError
 from advisor.commands import options, output
 from advisor.units import show
 
@@ -20,6 +21,8 @@ def run(args: argparse.Namespace) -> int:
     from advisor import cards
 
     found = [c for c in cards.catalogue().values() if args.only.lower() in f"{c.id} {c.name}".lower()]
+    if not found:
+        raise UserError(options.none_holds("card", args.only, [name for c in cards.catalogue().values() for name in (c.id, c.name, *c.aliases)]))
     if args.json:
         from advisor.render import json
 
@@ -34,5 +37,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     width = max((len(c.id) for c in found), default=0)
     names = max((len(c.name) for c in found), default=0)
-    output.write("".join(f"{c.id:<{width}}  {c.name:<{names}}  {show(c.usable()[0]):>10} usable\n" for c in found) or f"no card's name holds {args.only!r}\n")
+    output.write("".join(f"{c.id:<{width}}  {c.name:<{names}}  {show(c.usable()[0]):>10} usable\n" for c in found))
     return 0

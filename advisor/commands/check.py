@@ -26,6 +26,8 @@ def run(args: argparse.Namespace) -> int:
     budget = read_size(args.budget)
     if budget is None or not budget.bytes:
         raise UserError(f"--budget {args.budget!r} is no size; write it like 70GiB")
+    if args.budget.strip().replace(".", "", 1).isdigit():
+        raise UserError(f"--budget {args.budget} has no unit; {args.budget.strip()}GiB is probably meant")
     resolved = jobfile.resolved_job(args)
     ledger, _, sentence = of_run(resolved)
     if ledger is None or resolved.missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from advisor.cli import UserError
 from advisor.commands import jobfile, options, output
 
 
@@ -26,6 +27,8 @@ def run(args: argparse.Namespace) -> int:
 
     resolved = jobfile.resolved_job(args)
     ledger, verdict, sentence = of_run(resolved)
+    if args.phase is not None and ledger is not None and args.phase not in ledger.phases():
+        raise UserError(f"--phase {args.phase}: this job has no such phase; it has {', '.join(ledger.phases())}")
     if args.json:
         from advisor.render import json
 

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from advisor.cli import UserError
-from advisor.commands import output
+from advisor.commands import options, output
 
 if TYPE_CHECKING:
     from advisor.planner.before import Offer, Range
@@ -44,9 +44,11 @@ def before(run: Run, args: argparse.Namespace) -> int:
     from advisor.planning import before as offers
 
     prices = dict(_price(text) for text in args.price)
-    tokens = None if args.tokens is None else int(args.tokens)
+    wanted = options.amount("--tokens", args.tokens, "tokens")
+    hours, budget = options.amount("--hours", args.hours, "hours"), options.amount("--budget", args.budget, "units of money")
+    tokens = None if wanted is None else max(1, int(wanted))
     try:
-        found = offers(run, total_tokens=tokens, prices=prices or None, most_hours=args.hours, budget=args.budget)
+        found = offers(run, total_tokens=tokens, prices=prices or None, most_hours=hours, budget=budget)
     except ValueError as error:
         raise UserError(str(error)) from None
     good = [o for o in found if o.verdict != "ooms" and o.within is not False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from advisor.cli import UserError
 from advisor.commands import options, output
 from advisor.units import show_count
 
@@ -19,6 +20,8 @@ def run(args: argparse.Namespace) -> int:
     from advisor.architecture.presets import find, names
 
     found = [(name, find(name)) for name in names() if args.only.lower() in name.lower()]
+    if not found:
+        raise UserError(options.none_holds("model", args.only, names()))
     if args.json:
         from advisor.render import json
 
@@ -26,5 +29,5 @@ def run(args: argparse.Namespace) -> int:
         return 0
     width = max((len(name) for name, _ in found), default=0)
     lines = [f"{n:<{width}}  {show_count(a.parameters) if a else 'not read':>9}\n" for n, a in found]
-    output.write("".join(lines) or f"no model's name holds {args.only!r}\n")
+    output.write("".join(lines))
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from typing import Any
 
 from advisor.cli import UserError
@@ -41,6 +42,38 @@ def overrides(args: argparse.Namespace) -> dict[str, Any]:
 
     written = [f"{name[6:]}={value}" for name, value in vars(args).items() if name.startswith("field:") and value is not None]
     try:
-        return dict(parse(text) for text in (*args.stated, *written))
+        stated = dict(parse(text) for text in (*args.stated, *written))
     except StatingError as error:
         raise UserError(str(error)) from None
+    if isinstance(gpu := stated.get("hardware.gpu"), str):
+        _known_card(gpu)
+    return stated
+
+
+def _known_card(gpu: str) -> None:
+    """A card that is stated must be one of the catalogue: without its capacity every answer would be another one."""
+    from advisor import cards
+
+    if cards.find(gpu) is None:
+        other = "advisor cards lists them, and --set hardware.gpu=name:mine,memory_gib:48 states another"
+        raise UserError(f"{gpu!r} is no card of the catalogue;{_nearest(gpu, [n for c in cards.catalogue().values() for n in (c.id, *c.aliases)])} {other}")
+
+
+def none_holds(kind: str, text: str, known: Iterable[str]) -> str:
+    """The sentence where a search by name finds nothing, with the nearest name."""
+    return f"no {kind}'s name holds {text!r};{_nearest(text, known)} `advisor {kind}s` lists all"
+
+
+def _nearest(text: str, known: Iterable[str]) -> str:
+    import difflib
+
+    by_name = {key: name for name in known for key in (name.lower(), name.rpartition("/")[2].lower())}
+    close = difflib.get_close_matches(text.lower()[:200], list(by_name), n=1, cutoff=0.4)
+    return f" did you mean {by_name[close[0]]!r}?" if close else ""
+
+
+def amount(name: str, value: float | None, unit: str, *, most: float = 1e18) -> float | None:
+    """A figure that must be a positive, finite number; ``None`` where it was not said."""
+    if value is None or 0 < value <= most:  # nan is neither
+        return value
+    raise UserError(f"{name} {value:g}: a positive number of {unit} is expected, at most {most:g}")
