@@ -106,7 +106,7 @@ def _solved(run: Run, shape: Architecture, requested: int, tolerance: int) -> It
         for step in (1024, 512, 256, 128, 64):
             unit = step * (batch or 1)
             tokens = high // unit * unit
-            if tokens >= low and (high - low + 1) / unit < 0.25:
+            if tokens >= low and (high - low + 1) / unit < 0.25 and abs(rounded(tokens * row) - requested) <= tolerance:
                 candidate = Candidate("logits", f"logits in {dtype}", tokens * row, f"tokens {tokens:,} x vocab {shape.vocab:,} x {width}")
                 yield Match(candidate, solved_tokens=tokens)
                 break
