@@ -20,3 +20,10 @@ TWO_SECTIONS = "first:\n  fp16: true\n  per_device_train_batch_size: 2\nsecond:\
 def test_both_halves_are_told_once(name: str, text: str, times: int) -> None:
     said = [sentence for sentence in words.disagreements(diagnose([(name, text)])) if "fp16" in sentence and "bf16" in sentence]
     assert len(said) == times, said
+
+
+@pytest.mark.parametrize(("bf16", "fp16", "told"), [("auto", "true", True), ("true", "true", True), ("auto", "false", False), ("auto", "auto", False)])
+def test_bf16_auto_beside_fp16_is_told(bf16: str, fp16: str, told: bool) -> None:
+    config = f"base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nmicro_batch_size: 2\nbf16: {bf16}\nfp16: {fp16}\nflash_attention: true\n"
+    conflicts = diagnose([("axolotl.yaml", config)]).conflicts
+    assert any(c.field == "precision.compute" for c in conflicts) is told

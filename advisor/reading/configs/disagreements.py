@@ -17,8 +17,10 @@ def both_halves(keys: Sequence[Key], facts: Mapping[str, Fact], name: str) -> tu
     if kept is None:
         return ()
     on = {(key.scope, key.path): key for key in keys if key.value is True or str(key.value).lower() == "true"}
+    # "auto" is bf16 wherever the card has it (axolotl utils/config/__init__.py resolve_dtype); under DeepSpeed's "enabled" it is what the arguments say
+    able = {(key.scope, key.path): key for key in keys if key.path == "bf16" and str(key.value).lower() == "auto"}
     for one, other in _HALVES:
-        for (scope, path), key in on.items():
+        for (scope, path), key in (able | on).items():
             if path != one or (second := on.get((scope, other))) is None:
                 continue
             loser, value = (second, "fp16") if kept.value == "bf16" else (key, "bf16")
