@@ -17,6 +17,9 @@ def settle(draft: Draft) -> None:
     _compute(draft, loaded)
     _masters_and_weights(draft, loaded)
     mixed, weights = draft.get("precision.mixed"), draft.get("precision.weights")
+    if draft.get("parallel.strategy") in family.ZERO and mixed == "none" and weights in _LOW:
+        # deepspeed runtime/zero/stage_1_and_2.py single_partition_of_fp32_groups, stage3.py _create_fp32_partitions: whatever the trainer calls it
+        draft.infer("precision.master", "fp32", f"ZeRO steps an fp32 copy of {weights} weights, pure {weights} training or not")
     draft.infer("precision.master", "fp32" if mixed in ("deepspeed", "megatron") and weights != "fp32" else "none", f"mixed precision by {mixed}")
     if mixed == "megatron":
         draft.table("precision.gradients")

@@ -147,6 +147,19 @@ def test_groups_follow_from_the_gpus() -> None:
     assert run(hardware={"gpus_per_node": 4}).job.parallel.strategy == "ddp"
 
 
+@pytest.mark.parametrize("strategy", ["zero1", "zero2", "zero3"])
+def test_zero_steps_an_fp32_copy_of_pure_16_bit_weights(strategy: str) -> None:
+    pure = {"weights": "bf16", "compute": "bf16", "mixed": "none"}
+    job = run(parallel={"strategy": strategy, "shard": 4}, precision=pure, framework={"name": "llama-factory"}, method={"kind": "full"}).job
+    assert (job.precision.master, job.optimizer.states, job.precision.gradients) == ("fp32", "fp32", "bf16")
+    alone = run(precision=pure, framework={"name": "llama-factory"}, method={"kind": "full"}).job
+    assert (alone.precision.master, alone.optimizer.states) == ("none", "bf16")
+    written = run(
+        parallel={"strategy": strategy, "shard": 4}, precision={**pure, "master": "none"}, framework={"name": "llama-factory"}, method={"kind": "full"}
+    ).job
+    assert written.precision.master == "none"  # bf16_master_weights_and_grads
+
+
 def test_ranks_that_were_seen_count() -> None:
     evidence = Evidence(failures=tuple(Failure("gpu-memory", "log.txt:1", "", rank=rank) for rank in (0, 3)))
     resolved = resolve(Job().but(model=LLAMA, parallel={"strategy": "zero3"}), evidence)
