@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from advisor import cards
 from advisor.evidence import Backend, Device, Fact, Failure
 from advisor.reading.merge import GUESS, PRINTED, Ranked
@@ -59,6 +61,17 @@ def cards_of_devices(devices: tuple[Device, ...]) -> list[Ranked]:
                 )
             )  # fmt: skip
     indices = {d.index for d in devices if d.index is not None and not d.mig}
-    if len(indices) > 1 and indices == set(range(len(indices))):
+    if (where := _one_in_use(devices)) is not None:
+        out.append(Ranked(Fact("hardware.gpus_per_node", 1, "inferred", where, "the table lists one process, on one card: the other cards are idle"), GUESS))
+    elif len(indices) > 1 and indices == set(range(len(indices))):
         out.append(Ranked(Fact("hardware.gpus_per_node", len(indices), "inferred", devices[0].where, "cards that the table lists"), GUESS))
     return out
+
+
+def _one_in_use(devices: Sequence[Device]) -> str | None:
+    """Where the one process of a table with several cards is listed: a card that is listed is not a card that the job uses."""
+    if len(devices) < 2 or sum(len(d.processes) for d in devices) != 1:
+        return None
+    used = next(d for d in devices if d.processes)
+    idle = all(d.used_bytes is not None and d.used_bytes < GIB for d in devices if d is not used)
+    return used.where if idle and used.used_bytes is not None and used.used_bytes >= GIB else None
