@@ -41,6 +41,8 @@ def test_sizes_are_in_order(card: cards.Card) -> None:
         ("Tesla T4", "t4-16gb"),
         ("NVIDIA A10G", "a10g-24gb"),
         ("AMD Instinct MI300X OAM", "mi300x-192gb"),
+        ("AMD Instinct MI250X/MI250", "mi250x-64gb"),
+        ("MI250", "mi250x-64gb"),
         ("NVIDIA RTX 6000 Ada Generation", "rtx6000ada-48gb"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtxpro6000-96gb"),
         ("NVIDIA H20", "h20-96gb"),
@@ -64,3 +66,11 @@ def test_an_unknown_card_is_not_guessed() -> None:
 
 def test_a_printed_capacity_names_the_cards_that_show_it() -> None:
     assert {c.id for c in cards.by_total(round(79.1 * GIB))} >= {"a100-80gb", "h100-80gb"}
+
+
+def test_a_device_of_a_board_with_two_dies_is_one_die() -> None:
+    """HIP and torch see each GCD of a MI250X as a device of its own, with half of the board's 128 GB."""
+    card = cards.find("MI250X")
+    assert card is not None and round(card.usable()[0] / GIB, 2) == 63.98
+    half, board = card.flops["bf16"], 383e12
+    assert half == board / 2 and card.bandwidth_bytes == 1640e9
