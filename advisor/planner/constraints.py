@@ -50,7 +50,7 @@ NEEDS_LIBRARY = frozenset({
 # layers or experts up, 3 is a last resort of its kind. "No tensor parallelism over PCIe before checkpointing."
 WEIGHT = {
     "offload-optimizer": 1, "offload-parameters": 1, "offload-activations": 3, "paged-optimizer": 3, "tiled-mlp": 1, "context-parallel": 1,
-    "ulysses": 1, "hybrid-shard": 1, "separate-rollout": 1, "offload-nvme": 3, "tensor-parallel": 2, "sequence-parallel": 2,
+    "ulysses": 1, "hybrid-shard": 1, "separate-rollout": 1, "offload-nvme": 3, "tensor-parallel": 2,
     "pipeline-parallel": 2, "expert-parallel": 2, "fp8-training": 2,
 }  # fmt: skip
 DIVIDING = frozenset({"zero-1", "zero-2", "zero-3", "fsdp"})

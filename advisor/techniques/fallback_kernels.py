@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from advisor.run import Run
-from advisor.techniques.conditions import OPTIMIZERS, card_lacks, framework_lacks
+from advisor.techniques.conditions import OPTIMIZERS, card_lacks, framework_lacks, trains_adapters
 from advisor.techniques.curing import cured, extra, ineffective
-from advisor.techniques.technique import NotApplicable, technique
+from advisor.techniques.technique import Flags, NotApplicable, technique
 
 SCORES = frozenset({"eager", "te-unfused"})
 FUSED_NAMES = frozenset({"adamw", "sgd", "sgd-momentum"})  # torch.optim with fused=True: Adam, AdamW, SGD, Adagrad
@@ -28,15 +30,36 @@ def _fused_kernel(run: Run) -> str | NotApplicable:
     return "sdpa"
 
 
-@technique("restore-flash-attention", tier="fallback")
+def _in_fp16(run: Run) -> Run | NotApplicable:
+    """Compute in fp16 where the card has no bf16: there SDPA's memory-efficient kernel runs, and in bf16 none does (pytorch sdp_utils.cpp)."""
+    precision, changes = run.job.precision, dict[str, Any]()
+    narrow: dict[str, Any] = {"compute": "fp16"}
+    if precision.weights == "bf16":
+        if not trains_adapters(run) and precision.master != "fp32":
+            return NotApplicable("fp16 needs fp32 weights or masters to step (its gradients are scaled), and the weights are trained in bf16 alone")
+        narrow["weights"] = "fp16"
+        if run.job.load is not None and run.job.load.dtype == "bf16":
+            changes["load"] = {"dtype": "fp16"}
+    return run.but(precision=narrow, **changes)
+
+
+def _same_dtype(before: Run, after: Run) -> Flags:
+    """Another kernel is exact up to rounding; another dtype is not."""
+    return Flags(exact=before.job.precision.compute == after.job.precision.compute, alters_learning=False)
+
+
+@technique("restore-flash-attention", tier="fallback", flags=_same_dtype)
 def restore_flash_attention(run: Run) -> Run | NotApplicable:
     """Use a fused attention kernel, which never writes the [seq_len, seq_len] scores."""
     freed = cured(run, "attention-fallback", also=lambda d: ineffective("activations.attention")(d) or extra("attention")(d))
     attention = run.job.activations.attention
     capped = run.architecture is not None and bool(run.architecture.softcap_attention) and attention == "sdpa"  # SDPA has no cap: scores are written out
     scores = attention in SCORES or capped
-    if not scores and freed is None:
+    emulated = attention == "sdpa" and not capped and run.job.precision.compute == "bf16" and card_lacks(run, "bf16") is not None
+    if not scores and freed is None and not emulated:
         return NotApplicable(f"attention runs fused already ({attention or 'as far as can be told'})")
+    if emulated:
+        return _in_fp16(freed or run)
     kernel = _fused_kernel(run)
     if isinstance(kernel, NotApplicable):
         return kernel

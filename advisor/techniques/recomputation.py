@@ -64,6 +64,8 @@ def fused_kernels(run: Run) -> Run | NotApplicable:
     """Norm, rotary embedding and gated MLP as single kernels that save fewer tensors."""
     if reason := framework_lacks(run, LIGER, "Liger's kernels"):
         return NotApplicable(reason)
+    if run.job.framework.name == "unsloth":
+        return NotApplicable("unsloth patches norm, rotary embedding and MLP with kernels of its own; Liger's would be put over them")
     now = tuple(run.job.activations.kernels or ())
     architecture = run.architecture
     wanted = [k for k in LIGER_PARTS if k not in now]

@@ -73,6 +73,8 @@ def _refusal(run: Run, target: str) -> str | None:
         return "Megatron divides optimizer state with its own distributed optimizer (--use-distributed-optimizer), not with ZeRO or FSDP"
     if ORDER.get(strategy, 0) >= ORDER[target] and (p.shard or 1) > 1 and not any(ineffective("parallel.strategy")(d) for d in run.deviations):
         return f"{strategy} divides as much already"
+    if target in FSDP and strategy in ZERO and run.job.framework.name in ACCELERATE - {"custom"}:
+        return f"the job has a DeepSpeed config ({strategy}), beside which the trainer refuses FSDP: raise the ZeRO stage instead"
     if ranks == 1:
         return "the job has one rank, so there is nothing to divide over"
     if p.device_map:
