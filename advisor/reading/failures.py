@@ -30,6 +30,7 @@ _WORDS = (  # one of these is in every line that a reader's head finds: a cheap 
     "bus error", "no space", "connection reset", "out of", "cublas", "cudnn", "memory_utilization", "mem-fraction",
 )  # fmt: skip
 _NOT_FAILURES = lazily(r"KeyboardInterrupt|SystemExit|StopIteration|GeneratorExit|Warning$")
+_SHARED = lazily(r"multiprocessing[/\\](?:synchronize|heap|shared_memory|reductions|queues)")  # semaphores and tensors between processes live in /dev/shm
 _WRAPPED = ("outofmemory", "triedtoallocate", "totalcapacityof")
 
 
@@ -130,6 +131,8 @@ def _failure(found: Found, line: LogLine, name: str, window: str, trace: Trace |
     allocated = sizes.get("allocated")
     unallocated = pytorch.reserved_unallocated(sizes)
     frames = trace.frames if trace is not None else ()
+    if dict(found.details).get("what") == "disk" and any(_SHARED.search(f.file) for f in frames):
+        found = replace(found, kind="host-memory", details=(("what", "shared memory"), ("signal", 7)))
     decided = None if found.phase else phase_of(frames)
     details = found.details
     if decided is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from advisor.diagnosis import diagnose
+from advisor.rules.samples import trace
 
 TIMEOUT = (
     "[E ProcessGroupNCCL.cpp:475] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1827, OpType=ALLREDUCE, "
@@ -43,3 +44,11 @@ def test_a_figure_with_a_letter_in_it_is_not_read_as_its_last_digits() -> None:
 )
 def test_what_a_short_text_says_of_memory(text: str, verdict: str) -> None:
     assert diagnose([("error.txt", text)]).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("frame", "verdict"),
+    [("multiprocessing/synchronize.py|__init__|sl = self._semlock = _multiprocessing.SemLock(", "ooms"), ("train.py|save|f.write(data)", "not-memory")],
+)
+def test_no_space_for_what_processes_share_is_shared_memory(frame: str, verdict: str) -> None:
+    assert diagnose([("error.txt", trace(frame) + "OSError: [Errno 28] No space left on device\n")]).verdict == verdict
