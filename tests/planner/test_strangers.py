@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -68,3 +69,5 @@ def test_unsloth_gets_no_line_of_ligers() -> None:
     made = plan(start)
     lines = [line for step in (*made.steps, *made.runner_up, *made.alternatives) for group in step.settings.values() for line in group]
     assert not any("liger" in line for line in lines)
+    assert "gradient-checkpointing" in [step.technique for step in made.steps]
+    assert any(re.search(r"use_gradient_checkpointing=.unsloth.", line) for line in lines)
