@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from advisor.arithmetic.outside import CONTEXT_EAGER, CONTEXT_LOW, NCCL
 from advisor.evidence import Device, Evidence, Failure
-from advisor.units import GIB, MIB
+from advisor.units import MIB
 
-CONTEXT_LOW = round(0.25 * GIB)  # CUDA context as PyTorch PR 86509 measured it with lazy loading: 274 MiB
-CONTEXT_HIGH = round(1.6 * GIB)  # eager modules, cuBLAS and NCCL buffers of several communicators together
+CONTEXT_HIGH = CONTEXT_EAGER + NCCL  # every kernel loaded at once, and one communicator's buffers: 1,615 MiB
 SEGMENTS = (2 * MIB, 20 * MIB)  # kSmallBuffer, kLargeBuffer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import threading
@@ -26,19 +27,14 @@ class Session:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for process in self._processes.values():
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout, process.stderr):
-                if pipe is not None:
-                    pipe.close()
-        self._processes.clear()
+        for overlay in [*self._processes]:
+            self._end(overlay)
 
     def ask(self, request: Mapping[str, Any], overlay: Path | None, *, timeout: float) -> dict[str, Any]:
         """The answer to a request, remembered or new.
 
         Raises:
-            CannotProbe: the process ended.
+            CannotProbe: the process ended, or wrote something else than an answer.
         """
         key = remembering.key(request, overlay)
         known = remembering.recall(key)
@@ -54,12 +50,29 @@ class Session:
         except BrokenPipeError:
             line = ""
         if not line:
-            del self._processes[overlay]
-            raise CannotProbe(f"the probe's process ended with exit code {process.wait()}; nothing was probed")
-        answer: dict[str, Any] = json.loads(line)
+            raise CannotProbe(f"the probe's process ended with exit code {self._end(overlay)}; nothing was probed")
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError:  # a library wrote past Python to the same pipe: what comes after it cannot be told apart
+            self._end(overlay)
+            raise CannotProbe(f"the probe's process wrote no answer but {line.strip()[:80]!r}; nothing was probed") from None
         if "error" not in answer:
             remembering.keep(key, answer)
         return answer
+
+    def _end(self, overlay: Path | None) -> int:
+        """The exit code of a process that has ended by itself, else of one that is killed."""
+        process = self._processes.pop(overlay)
+        try:
+            code = process.wait(timeout=0.2)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # what was still to be written to a process that is gone
+                    pipe.close()
+        return code
 
     def _process(self, overlay: Path | None) -> subprocess.Popen[str]:
         process = self._processes.get(overlay)

@@ -8,6 +8,7 @@ from typing import Literal
 import streamlit as st
 
 from advisor import lessons
+from advisor.knowledge import KnowledgeError
 from advisor.ledger import explain
 from advisor.render import words
 from advisor.units import show
@@ -80,8 +81,12 @@ def show_prediction(name: str, lesson: lessons.Lesson, step: str, done: Done) ->
 
 def show_recorded(name: str, file: str) -> None:
     """A real step to scrub through, tensor by tensor."""
-    says, source, frames = lessons.recorded(file)
     st.header("A step, tensor by tensor")
+    try:
+        says, source, frames = lessons.recorded(file)
+    except KnowledgeError as error:  # a team's own step: its lesson is still worth reading
+        st.warning(plain(str(error)), icon=":material/warning:")
+        return
     st.markdown(f"Move through it: what is born, what dies, and what is alive together. {says}.")
     show_step(frames, f"learn-step:{name}")
     st.caption(plain(f"Probed: {source}."))

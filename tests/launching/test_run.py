@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,16 @@ OOM = (
     "Including non-PyTorch memory, this process has 77.94 GiB memory in use. Of the allocated memory 75.10 GiB is allocated by PyTorch, and "
     "2.05 GiB is reserved by PyTorch but unallocated.\n"
 )
+
+
+@pytest.fixture(autouse=True)
+def interrupts_arrive() -> Iterator[None]:
+    """A shell lets what it starts in the background ignore Ctrl-C, and its children inherit that: here they must not."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def run(*command: str, options: tuple[str, ...] = ("--no-bundle",), **kwargs: object) -> subprocess.CompletedProcess[bytes]:

@@ -1,6 +1,7 @@
 """Answers that are kept, moments that are named, and what is compared with what."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ import pytest
 
 from advisor.beside import at_moment, moments_beside, parts_beside, same_moment
 from advisor.ledger import Holding, Ledger, Moment
-from advisor.simulation import remembering
-from advisor.simulation.request import request
+from advisor.simulation import remembering, sessions
+from advisor.simulation.request import CannotProbe, request
 
 
 def _ledger(kind: Any, sizes: dict[str, dict[str, int]]) -> Ledger:
@@ -118,3 +119,11 @@ def test_what_several_ranks_can_not_do_is_refused_by_name(tiny: Any) -> None:
     for fields, name in (({"strategy": "zero3", "shard": 2}, "zero3"), ({"strategy": "fsdp2", "shard": 2, "tensor": 2}, "tensor")):
         with pytest.raises(CannotProbe, match=name):
             scope.check(tiny("llama", parallel={"replicate": 1, **fields}, hardware={"gpus_per_node": 4}))
+
+
+def test_what_is_no_answer_ends_the_process_and_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(remembering, "recall", lambda _: None)
+    monkeypatch.setattr(sessions, "command", lambda *_, **__: [sys.executable, "-c", "print('libfoo: warning', flush=True); input()"])
+    with sessions.Session() as session, pytest.raises(CannotProbe, match="libfoo: warning"):
+        session.ask({"job": {}}, None, timeout=5)
+    assert not session._processes

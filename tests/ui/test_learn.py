@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import pytest
 from streamlit.testing.v1 import AppTest
 
 from advisor import lessons
+from advisor.knowledge import KnowledgeError
 
 APP = Path(__file__).resolve().parents[2] / "advisor" / "ui" / "app.py"
 
@@ -74,3 +76,15 @@ def test_a_failure_of_the_first_week_counts_as_a_step() -> None:
     press(at, "learn-check:week-2")
     assert at.success and at.session_state.learned == {"w2"}
     assert page(lesson="week-3", done="w2").session_state.learned == {"w2"}
+
+
+def test_a_recorded_step_that_cannot_be_read_leaves_the_lesson(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(name: str) -> None:
+        raise KnowledgeError(f"lessons/{name}: no recorded step can be read")
+
+    monkeypatch.setattr("advisor.lessons.recorded", broken)
+    name = lessons.names()[0]
+    at = page(lesson=name)
+    at.number_input(key=f"learn-guess:{name}").set_value(60.0).run()
+    press(at, f"learn-reveal:{name}")
+    assert any("no recorded step" in w.value for w in at.warning)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.arithmetic.outside import CONTEXT_EAGER, NCCL
 from advisor.deviation import foreign
 from advisor.evidence import Evidence
 from advisor.rules import counters, processes
@@ -30,7 +31,8 @@ def _remainder(run: Run, evidence: Evidence) -> str | None:
     return f"{show(held)} of the {show(figures.capacity)} belong to none of this process: capacity less free less what it holds itself"
 
 
-CONTEXT, CONTEXT_OF_MANY = round(1.2 * GIB), round(2.2 * GIB)  # eager kernels, cuDNN and cuBLAS of one process; with communicators besides
+CONTEXT = CONTEXT_EAGER  # the largest context of one process that was measured
+CONTEXT_OF_MANY = CONTEXT + 3 * NCCL  # with the buffers of three communicators: the world and two groups within it
 
 
 def _unaccounted(run: Run, evidence: Evidence) -> str | None:
