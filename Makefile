@@ -19,7 +19,7 @@ check: $(VENV)/dev.done
 	$(BIN)/mypy
 
 bench: $(VENV)/dev.done
-	ADVISOR_FUZZ=100000 ADVISOR_SNAPSHOT_MB=500 ADVISOR_PLANS=1000 $(BIN)/python -m pytest tests/bench -o addopts= --timeout=7200
+	ADVISOR_QUIET=1 ADVISOR_FUZZ=100000 ADVISOR_SNAPSHOT_MB=500 ADVISOR_PLANS=1000 $(BIN)/python -m pytest tests/bench -o addopts= --timeout=7200
 
 zoo: $(VENV)/dev.done
 	$(BIN)/python -m tests.simulation.zoo

@@ -62,7 +62,7 @@ def show_example(name: str) -> None:
     text = knowledge.path("examples", name).read_text(encoding="utf-8")
     with st.expander(plain(name), icon=":material/code:"):
         if name.endswith(".py"):
-            st.code(text, language="python")
+            st.code(text, language=None, wrap_lines=True)
         st.download_button("Download", text, name, "text/plain", on_click="ignore", icon=":material/download:", key=f"example:{name}")
 
 

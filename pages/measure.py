@@ -37,14 +37,14 @@ def what_to_run() -> None:
     else:
         st.page_link(knowledge.folder("pages") / "explore.py", label="Set a run in Explore to get its job file here", icon=":material/tune:")
     st.markdown("On the machine with the GPU, next to `job.yaml` (random weights and tokens: no model is downloaded, no data is needed):")
-    st.code("pip install 'training-memory-advisor[probe]'\nadvisor validate job.yaml --json > measured.json", language="bash", wrap_lines=True)
+    st.code("pip install 'training-memory-advisor[probe]'\nadvisor validate job.yaml --json > measured.json", language=None, wrap_lines=True)
     with st.expander("Several cards, the largest micro batch, a smaller card, your own run", icon=":material/terminal:"):
         st.markdown("Eight ranks with DDP or FSDP2; their ledgers are merged:")
-        st.code("advisor validate job.yaml --nproc 8 --json > measured.json", language="bash", wrap_lines=True)
+        st.code("advisor validate job.yaml --nproc 8 --json > measured.json", language=None, wrap_lines=True)
         st.markdown("The largest micro batch that fits, found by running, as if the card had 24 GiB:")
-        st.code("advisor validate job.yaml --largest --cap 24GiB", language="bash", wrap_lines=True)
+        st.code("advisor validate job.yaml --largest --cap 24GiB", language=None, wrap_lines=True)
         st.markdown("Keep the measurement in a form that others can use:")
-        st.code("advisor validate job.yaml --save measurements.yaml", language="bash", wrap_lines=True)
+        st.code("advisor validate job.yaml --save measurements.yaml", language=None, wrap_lines=True)
         st.page_link(knowledge.folder("pages") / "events.py", label="Your own training run: watch it, and open its log in Events", icon=":material/visibility:")
 
 

@@ -87,8 +87,9 @@ if engine is None:
 if saved is None:
     stop("There is no report of this id: it may have expired or been deleted." if id else "The address of a saved report ends in ?id= and twelve letters.")
 
-if said := HELD.pop("report-said", None):
-    st.warning(plain(said), icon=":material/info:")
+with st.container():  # always there: what stands below keeps its place, and an open part stays open
+    if said := HELD.pop("report-said", None):
+        st.warning(plain(said), icon=":material/info:")
 body = saved.body
 reading, dropped = reading_of(body)
 report = diagnose_reading(reading)
@@ -119,20 +120,21 @@ shared = with_ticks(link(reading.job, reading.evidence), ticks_to_share(report))
 st.page_link(knowledge.folder("pages") / "diagnose.py", label="Open it in Diagnose", icon=":material/troubleshoot:", query_params=shared.parameters or None)
 
 st.header("Did it help?")
-for number, told in enumerate(saved.outcomes):
-    icon, says = (":material/check_circle:", "Fixed") if told.fixed else (":material/error:", "Not fixed, and there is a new error")
-    st.markdown(f"{icon} **{says}**, {day(told.recorded)}")
-    if told.note:
-        with st.expander(f"The new error of {day(told.recorded)}"):
-            st.code(told.note, language=None, wrap_lines=True)
-            again, _ = reading_of(body, told.note)
-            parameters = link(again.job, again.evidence).parameters
-            st.page_link(
-                knowledge.folder("pages") / "diagnose.py",
-                label=f"Diagnose new error {number + 1} with the settings of this report",
-                icon=":material/troubleshoot:",
-                query_params=parameters or None,
-            )
+with st.container():  # always there, for the same reason
+    for number, told in enumerate(saved.outcomes):
+        icon, says = (":material/check_circle:", "Fixed") if told.fixed else (":material/error:", "Not fixed, and there is a new error")
+        st.markdown(f"{icon} **{says}**, {day(told.recorded)}")
+        if told.note:
+            with st.expander(f"The new error of {day(told.recorded)}"):
+                st.code(told.note, language=None, wrap_lines=True)
+                again, _ = reading_of(body, told.note)
+                parameters = link(again.job, again.evidence).parameters
+                st.page_link(
+                    knowledge.folder("pages") / "diagnose.py",
+                    label=f"Diagnose new error {number + 1} with the settings of this report",
+                    icon=":material/troubleshoot:",
+                    query_params=parameters or None,
+                )
 st.button("It is fixed", key="report-fixed", icon=":material/check:", on_click=outcome, args=(id, True))
 with st.expander("It is not fixed", icon=":material/error:"):
     st.text_area("The new error", key="report-error", height=120, max_chars=store.MAX_NOTE, help="It is masked and kept with the report.")

@@ -7,8 +7,11 @@ import streamlit as st
 from advisor.knowledge import folder
 
 PAGES = folder("pages")
+# Streamlit writes a chosen value in the theme's primary colour, which has to be dark under the main button's white letters: too dark on a dark ground
+CHOSEN = "<style>:is([data-testid=stSliderThumbValue], [data-variant=segmented_control][data-selected=true]) p { color: CanvasText }</style>"
 
 st.set_page_config(page_title="Training memory advisor", page_icon=Path(__file__).with_name("icon.png"), layout="wide")
+st.html(CHOSEN)
 st.navigation(
     [
         st.Page(

@@ -85,7 +85,7 @@ def _step(step: Step, prefix: str, chosen: bool) -> None:
 def _lines(step: Step) -> None:
     for framework, lines in step.settings.items():
         st.caption(plain(place(framework)))
-        st.code("\n".join(lines), language=_language(lines), wrap_lines=True)
+        st.code("\n".join(lines), language=None, wrap_lines=True)
 
 
 def _tier(step: Step) -> str:
@@ -100,13 +100,6 @@ def _price(step: Step) -> str:
         facts.append(f"**{both}** allocated, estimated ({change})")
     facts += [f":material/check: {says}" if says.startswith("fits") else says for says in effects(step)]
     return " · ".join(facts)
-
-
-def _language(lines: Sequence[str]) -> str | None:
-    text = "\n".join(lines).lstrip()
-    if text.startswith(("{", '"')):
-        return "json"
-    return "yaml" if ": " in text and "=" not in text.split(":", 1)[0] else "python"
 
 
 def _sum(report: Report, chosen: Sequence[str], texts: Sequence[tuple[str, str]]) -> None:
@@ -145,7 +138,7 @@ def _all_lines(report: Report, run: Run, count: int) -> None:
         with st.expander("All ticked changes as lines to copy", icon=":material/content_copy:"):
             for framework, lines in found.items():
                 st.caption(plain(place(framework)))
-                st.code("\n".join(lines), language=_language(lines), wrap_lines=True)
+                st.code("\n".join(lines), language=None, wrap_lines=True)
 
 
 def _own_files(report: Report, run: Run, texts: Sequence[tuple[str, str]]) -> None:
@@ -169,4 +162,4 @@ def _own_files(report: Report, run: Run, texts: Sequence[tuple[str, str]]) -> No
                 st.code(file.after, language=None, height=400)
         for framework, rest in found.left.items():
             st.caption(f"No place for it in what was pasted. {plain(place(framework))}:")
-            st.code("\n".join(rest), language=_language(rest), wrap_lines=True)
+            st.code("\n".join(rest), language=None, wrap_lines=True)

@@ -69,7 +69,7 @@ def _form(engine: Any, report: Report, shared: Link, texts: Sequence[tuple[str, 
     body = store.body_of(report, shared, texts if with_text and kept else ())
     with st.expander("Exactly this would be saved", icon=":material/visibility:"):
         st.caption("Secrets, user names, hosts and home paths are masked. Look through it: whoever has the address can read it.")
-        st.code(json.dumps(body, indent=1, ensure_ascii=False), language="json", wrap_lines=True, height=260)
+        st.code(json.dumps(body, indent=1, ensure_ascii=False), language=None, wrap_lines=True, height=260)
     st.button("Save this diagnosis", key="save:go", type="primary", on_click=_save, args=(engine, body, days))
     if complaint := st.session_state.pop("save:complaint", None):
         st.warning(plain(complaint), icon=":material/info:")
