@@ -11,7 +11,7 @@ run: $(VENV)/base.done
 	$(BIN)/advisor ui --port $(PORT)
 
 test: $(VENV)/dev.done
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/dev.done
 	$(BIN)/ruff format --check .
