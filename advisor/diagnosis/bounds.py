@@ -6,6 +6,7 @@ import re
 
 from advisor.arithmetic.outside import CONTEXT_HIGH  # of one process, on top of what PyTorch reserves
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.report import Verdict
 from advisor.rules import static_state
 from advisor.rules.situation import parameters
@@ -18,7 +19,7 @@ WORDS = {
     "critic": "critic",
 }  # fmt: skip
 # what trainers print once training is over: transformers Trainer.train (train_runtime), Unsloth's notebooks, Lightning
-_FINISHED = re.compile(
+_FINISHED = pattern(
     r"['\"]?train_runtime['\"]?|seconds used for training|TrainOutput\(|Training completed|`Trainer\.fit` stopped|train_samples_per_second", re.IGNORECASE
 )
 
@@ -70,7 +71,7 @@ def _known(run: Run, path: str) -> bool:
     return fact is not None and fact.kind in ("stated", "read", "inferred")
 
 
-_SAID = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d{1,2})?) ?(?:B|b|billion)(?![A-Za-z])")
+_SAID = pattern(r"(?<![\w.])(\d{1,3}(?:\.\d{1,2})?) ?(?:B|b|billion)(?![A-Za-z])")
 
 
 def _said(evidence: Evidence) -> int | None:

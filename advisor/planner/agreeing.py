@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from advisor.reading.pattern import pattern
 from advisor.report import Step
 
-_KEY = re.compile(r"^(\s*)(?:--)?([A-Za-z_][\w.-]*)(?:\s*[:=]|\s|$)(?!=)")
+_KEY = pattern(r"^(\s*)(?:--)?([A-Za-z_][\w.-]*)(?:\s*[:=]|\s|$)(?!=)")
 CODE = "script"  # lines of a program are not keys
 
 

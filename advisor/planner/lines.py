@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from advisor import knowledge
 from advisor.job import Job, JobError
+from advisor.reading.pattern import pattern
 from advisor.run import Run
 
 SCRIPT = "script"  # beside the layers' names: lines of the training script itself
@@ -25,7 +25,7 @@ _ALONG = frozenset({
     "load.move_before_sharding", "save.gather", "save.to_host", "method.kbit_preparation", "method.adapter_dtype", "reference", "rollout.sync",
     "parallel.microbatches", "offload.gradients", "batch.lengths", "optimizer.implementation", "activations.selective",
 })  # fmt: skip
-_VALUE = re.compile(r"<([a-z_]+(?:\.[a-z_]+)+)>")
+_VALUE = pattern(r"<([a-z_]+(?:\.[a-z_]+)+)>")
 
 
 def lines(before: Job, after: Job) -> Mapping[str, tuple[str, ...]]:

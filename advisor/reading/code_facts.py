@@ -13,23 +13,24 @@ import warnings
 from collections.abc import Iterator
 
 from advisor.reading.code_of_files import GRAPHLESS, Found, called, hooks, loads
+from advisor.reading.pattern import pattern
 
 MOST = 400_000  # characters of one text that are parsed
 DEPTH = 90  # levels of indentation or brackets: deeper code is no one's training script
-_PYTHON = re.compile(r"^\s*(?:import |from \w[\w.]* import |def \w+\(|class \w+|for \w.* in .*:|with .*:|@\w|\w[\w.]* ?(?:\+=|=) ?\w)", re.MULTILINE)
-_TELLING = re.compile(
+_PYTHON = pattern(r"^\s*(?:import |from \w[\w.]* import |def \w+\(|class \w+|for \w.* in .*:|with .*:|@\w|\w[\w.]* ?(?:\+=|=) ?\w)", re.MULTILINE)
+_TELLING = pattern(
     r"\.append\(|\+=|\.backward\(|\.eval\(\)|torch\.load\(|FSDP\(|fully_shard\(|\.initialize\(|\.prepare\(|from_pretrained\(|init_process_group|hook\("
 )
-_OFF_CARD = re.compile(r"\.(?:item|cpu|numpy|tolist|size|shape)\b|\b(?:float|int|len|str)\(|device=['\"]cpu")
-_TENSOR = re.compile(
+_OFF_CARD = pattern(r"\.(?:item|cpu|numpy|tolist|size|shape)\b|\b(?:float|int|len|str)\(|device=['\"]cpu")
+_TENSOR = pattern(
     r"(?:^|_|\b)(?:loss|losses|logits?|outputs?|out|preds?|predictions?|feat\w*|hidden\w*|embed\w*|emb|scores?|probs?|z|y_hat|recon\w*|latents?|h)(?:_|\b|$)"
 )
-_MODEL = re.compile(
+_MODEL = pattern(
     r"^(?:self\.)?(?:model|net|network|module|generator|discriminator|encoder|decoder|backbone|policy|actor|critic|unet|\w*_model|\w*_net|netG|netD)$"
 )
-_EVAL = re.compile(r"^_?(?:do_|run_)?(?:test|valid\w*|eval\w*|val|infer\w*|predict\w*)(?:_|$)")
+_EVAL = pattern(r"^_?(?:do_|run_)?(?:test|valid\w*|eval\w*|val|infer\w*|predict\w*)(?:_|$)")
 _WRAPS = frozenset({"FSDP", "FullyShardedDataParallel", "fully_shard", "initialize", "prepare"})
-_NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled\(False")
+_NO_GRAPH = pattern(r"no_grad|inference_mode|set_grad_enabled\(False")
 
 
 MOST_CARRIED = 60  # assignments of a loop that are looked at for a carried state: a real loop has a handful

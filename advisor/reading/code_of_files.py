@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-GRAPHLESS = re.compile(r"\.(?:detach|item|cpu|numpy|tolist|data|argmax|argsort|size|shape|dim)\b|\b(?:float|int|len|str|accuracy_score|argmax)\(")
+from advisor.reading.pattern import pattern
+
+GRAPHLESS = pattern(r"\.(?:detach|item|cpu|numpy|tolist|data|argmax|argsort|size|shape|dim)\b|\b(?:float|int|len|str|accuracy_score|argmax)\(")
 
 
 class Found(NamedTuple):

@@ -10,12 +10,13 @@ import re
 from dataclasses import dataclass
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.units import GIB, MIB, show
 
-_SIZE = re.compile(r"(?<![\w.])(\d{1,7}(?:\.\d{1,3})?)\s?(GiB|GB|MiB|MB)\b", re.IGNORECASE)
-_SHARE = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d{1,3})?)\s?%")
+_SIZE = pattern(r"(?<![\w.])(\d{1,7}(?:\.\d{1,3})?)\s?(GiB|GB|MiB|MB)\b", re.IGNORECASE)
+_SHARE = pattern(r"(?<![\w.])(\d{1,3}(?:\.\d{1,3})?)\s?%")
 _WITHOUT = r"(?:without|w/o|no|not|skip\w*|omit\w*|disabl\w*|remov\w*)\b[^\n]{0,30}"
-_MEMORY = re.compile(r"mem|vram|alloc|reserved", re.IGNORECASE)
+_MEMORY = pattern(r"mem|vram|alloc|reserved", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

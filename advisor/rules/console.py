@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import pairwise
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.units import GIB
 
-_PROMPT = re.compile(r"^\s*(?:>>>|In ?\[\d*\]:)\s*(.+)$")
-_NUMBER = re.compile(r"^\s*(?:Out ?\[\d*\]:\s*)?(\d{1,15}(?:\.\d+)?)\s*$")
-_SCALED = re.compile(r"/\s*(2\s*\*\*\s*30|1024\s*\*\*\s*3|1e9|GiB|\(1 ?<< ?30\))")
+_PROMPT = pattern(r"^\s*(?:>>>|In ?\[\d*\]:)\s*(.+)$")
+_NUMBER = pattern(r"^\s*(?:Out ?\[\d*\]:\s*)?(\d{1,15}(?:\.\d+)?)\s*$")
+_SCALED = pattern(r"/\s*(2\s*\*\*\s*30|1024\s*\*\*\s*3|1e9|GiB|\(1 ?<< ?30\))")
 
 
 def answers(evidence: Evidence) -> Iterator[tuple[str, float, str]]:

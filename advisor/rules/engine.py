@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 from advisor.evidence import Evidence
 from advisor.job import JobError
+from advisor.reading.literals import Words, needed
+from advisor.reading.pattern import pattern
 from advisor.report import CouldNotTell, Finding, Says
 from advisor.rules import counters, observing, residual
 from advisor.rules.estimating import ledger_of
@@ -138,16 +141,24 @@ def _lacks(run: Run, path: str) -> bool:
     return path in run.missing or run.job.get(path) is None
 
 
-def _texts(evidence: Evidence) -> dict[str, list[tuple[str, str]]]:
-    """(where, text) of frames, lines and keys: what patterns are searched in."""
+class Texts(NamedTuple):
+    """What patterns are searched in: (where, text) each, and all of it in folded case, for what is certainly not in it."""
+
+    each: list[tuple[str, str]]
+    folded: str
+
+
+def _texts(evidence: Evidence) -> dict[str, Texts]:
+    """Frames, lines and keys."""
     frames = [(f.where, f"{f.file}:{f.function}: {f.code}") for f in evidence.frames[:MOST_TEXT]]
     lines = [(line.where, line.text) for line in evidence.lines[:MOST_TEXT]]
     lines += [(f.where, f.text) for f in evidence.failures]
     keys = [(where, f"{key}={value}") for where, key, value in evidence.seen_keys[:MOST_TEXT]]
-    return {"frame": frames, "line": lines, "key": keys, "any": frames + lines + keys}
+    kinds = {"frame": frames, "line": lines, "key": keys, "any": frames + lines + keys}
+    return {kind: Texts(each, "\n".join(text for _, text in each).casefold()) for kind, each in kinds.items()}
 
 
-_OF_FAILURE = re.compile(
+_OF_FAILURE = pattern(
     r"\b(request|requested|allocated|free|reserved|refused|fail(s|ed|ure)?|capacity|counters|pools)\b"
 )  # sentences about the failure's own text
 
@@ -157,7 +168,21 @@ def _pattern(text: str) -> re.Pattern[str]:
     return re.compile(text, re.IGNORECASE)
 
 
-def _marks(rule: Rule, run: Run, evidence: Evidence, texts: dict[str, list[tuple[str, str]]]) -> Iterator[Says]:
+@cache
+def _words(text: str) -> Words:
+    return needed(text)
+
+
+def _hit(mark: str, texts: Texts) -> str | None:
+    """Where a mark's pattern first matches."""
+    words = _words(mark)
+    if words and not any(word in texts.folded for word in words):
+        return None
+    pattern = _pattern(mark)
+    return next((where for where, text in texts.each if pattern.search(text)), None)
+
+
+def _marks(rule: Rule, run: Run, evidence: Evidence, texts: dict[str, Texts]) -> Iterator[Says]:
     for mark in rule.marks:
         found = _look(mark, run, evidence, texts)
         if found is not None:
@@ -169,12 +194,11 @@ def _sureness(run: Run, fields: Iterable[str]) -> float:
     return UNCERTAIN if any(uncertain(run, path) for path in fields) else 1.0
 
 
-def _look(mark: Mark, run: Run, evidence: Evidence, texts: dict[str, list[tuple[str, str]]]) -> tuple[str | None, str] | None:
+def _look(mark: Mark, run: Run, evidence: Evidence, texts: dict[str, Texts]) -> tuple[str | None, str] | None:
     if mark.id in evidence.marks:
         return "stated by a link", mark.says
     if mark.pattern is not None:
-        pattern = _pattern(mark.pattern)
-        hit = next((where for where, text in texts[mark.on] if pattern.search(text)), None)
+        hit = _hit(mark.pattern, texts[mark.on])
         if hit is None:
             return None
         if mark.when is None:

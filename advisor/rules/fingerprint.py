@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 from advisor.architecture import Architecture
 from advisor.evidence import Evidence, Fact
+from advisor.reading.pattern import pattern
 from advisor.rules import counters
 from advisor.rules.shares import guessed
 from advisor.rules.tensors import SEGMENT_FROM, WIDTHS, Candidate, candidates, rounded
 from advisor.run import Run
 from advisor.units import MIB, show
 
-_LENGTH = re.compile(r"(?<![\d.])\d{4,7}(?![\d.])")
+_LENGTH = pattern(r"(?<![\d.])\d{4,7}(?![\d.])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +63,9 @@ def _matches(run: Run, evidence: Evidence) -> tuple[Match, ...]:
     return tuple(_solved(run, shape, requested, tolerance))
 
 
-_ATTENTION_CODE = re.compile(r"attention|sdpa|attn|create_(block_)?mask", re.IGNORECASE)
-_WIDE_CODE = re.compile(r"\.float\(\)|float32|log_softmax|cross_entropy|logsumexp")  # computed in fp32: autocast's list, transformers' loss
-_LOGITS_CODE = re.compile(r"logits|lm_head|cross_entropy|log_softmax|logps|entropy", re.IGNORECASE)
+_ATTENTION_CODE = pattern(r"attention|sdpa|attn|create_(block_)?mask", re.IGNORECASE)
+_WIDE_CODE = pattern(r"\.float\(\)|float32|log_softmax|cross_entropy|logsumexp")  # computed in fp32: autocast's list, transformers' loss
+_LOGITS_CODE = pattern(r"logits|lm_head|cross_entropy|log_softmax|logps|entropy", re.IGNORECASE)
 
 
 def _possible(kind: str, evidence: Evidence) -> bool:
@@ -160,7 +161,7 @@ def implied_length(run: Run, evidence: Evidence) -> Fact | None:
     return None
 
 
-_UNFUSED_CODE = re.compile(r"logits\s*=\s*logits\.float\(\)|ForCausalLMLoss")
+_UNFUSED_CODE = pattern(r"logits\s*=\s*logits\.float\(\)|ForCausalLMLoss")
 
 
 def shown_loss(run: Run, evidence: Evidence) -> Fact | None:

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from advisor.evidence import Evidence, Sample
+from advisor.reading.pattern import pattern
 from advisor.units import GIB, MIB, show
 
 LEAST_POINTS = 3
-_FIGURE = re.compile(r"(\d{1,7}(?:\.\d+)?)\s*(GiB|GB|MiB|MB)\b", re.IGNORECASE)
-_FIGURES_IN_LABEL = re.compile(r"\s*\d+(?:\.\d+)?\s*")
-_PROGRESS = re.compile(r"\b(\d{1,8})/(\d{1,8}) \[")
-_STEP = re.compile(r"(?:\bstep|\biter(?:ation)?|global_step)['\"]?\s*[:=]?\s*(\d{1,9})\b", re.IGNORECASE)
-_AFTER = re.compile(r"\bafter (?:about |some |around |roughly |~ ?)?(\d[\d,]{1,9}) (?:steps|iterations|iters|updates|batches)\b", re.IGNORECASE)
-_OF_LENGTH = re.compile(r"\b(?:len|length|longest|tokens?|seq|shape|size)\b", re.IGNORECASE)  # a line that shows what the peak follows
+_FIGURE = pattern(r"(\d{1,7}(?:\.\d+)?)\s*(GiB|GB|MiB|MB)\b", re.IGNORECASE)
+_FIGURES_IN_LABEL = pattern(r"\s*\d+(?:\.\d+)?\s*")
+_PROGRESS = pattern(r"\b(\d{1,8})/(\d{1,8}) \[")
+_STEP = pattern(r"(?:\bstep|\biter(?:ation)?|global_step)['\"]?\s*[:=]?\s*(\d{1,9})\b", re.IGNORECASE)
+_AFTER = pattern(r"\bafter (?:about |some |around |roughly |~ ?)?(\d[\d,]{1,9}) (?:steps|iterations|iters|updates|batches)\b", re.IGNORECASE)
+_OF_LENGTH = pattern(r"\b(?:len|length|longest|tokens?|seq|shape|size)\b", re.IGNORECASE)  # a line that shows what the peak follows
 _UNITS = {"gib": GIB, "gb": GIB, "mib": MIB, "mb": MIB}  # torch scripts divide by 2**30 whatever they print behind it
 LEAST_RISE = 0.10  # of the last value: below that it is a workspace warming up
 

@@ -10,14 +10,15 @@ import re
 from typing import Literal
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.report import Doing
 from advisor.rules.rule import Form
 from advisor.run import Run
 
 Shortage = Literal["shm", "killed", "said"]
 _ONLY_A_SIGNAL = frozenset({"exit code", "torchrun", "signal", "killed"})
-_SHM = re.compile(r"dev/shm|shared memory|torch_shm|bus error|sigbus|exit ?code:?\s*\(?-7\b|return code = -7\b|mmap \d+ bytes from file </torch", re.IGNORECASE)
-_SAID = re.compile(
+_SHM = pattern(r"dev/shm|shared memory|torch_shm|bus error|sigbus|exit ?code:?\s*\(?-7\b|return code = -7\b|mmap \d+ bytes from file </torch", re.IGNORECASE)
+_SAID = pattern(
     r"oom[-_]kill|Out of memory: Kill|Memory cgroup out of memory|OOMKilled|node running low on memory|exceeds the memory usage threshold|"
     r"DefaultCPUAllocator|Cannot allocate memory|std::bad_alloc|Out Of Memory\b.*task|OUT_OF_MEMORY",
     re.IGNORECASE,

@@ -6,9 +6,10 @@ import re
 from collections import Counter, defaultdict
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.units import GIB, show
 
-_DUPLICATE = re.compile(r"Duplicate GPU detected", re.IGNORECASE)  # NCCL init.cc
+_DUPLICATE = pattern(r"Duplicate GPU detected", re.IGNORECASE)  # NCCL init.cc
 
 
 def by_pid(evidence: Evidence) -> dict[int, set[int]]:

@@ -6,6 +6,7 @@ import re
 
 from advisor.evidence import Evidence
 from advisor.frameworks import defaults
+from advisor.reading.pattern import pattern
 from advisor.rules import counters
 from advisor.rules.estimating import ledger_of
 from advisor.run import Run
@@ -23,7 +24,7 @@ _ALL_PARAMS = re.compile(  # peft PeftModel.print_trainable_parameters; nanoGPT,
     re.IGNORECASE,
 )
 _SCALE = {"K": 10**3, "M": 10**6, "B": 10**9}
-_SIZE_IN_NAME = re.compile(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,2})?)[bB](?![A-Za-z0-9])")
+_SIZE_IN_NAME = pattern(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,2})?)[bB](?![A-Za-z0-9])")
 QUANTISED = frozenset({"nf4", "fp4", "int8", "gptq-int4", "awq-int4", "fp8", "mxfp4"})
 
 
@@ -76,7 +77,7 @@ def gpus(run: Run) -> int:
     return max(run.world, (hardware.gpus_per_node or 1) * (hardware.nodes or 1))
 
 
-_MORE_GPUS = re.compile(
+_MORE_GPUS = pattern(
     r"nproc[-_]per[-_]node[ =]+([2-9]|\d\d)|(?:num[-_]processes|WORLD_SIZE|world_size|nranks|gpus_per_node|num_gpus|n_gpus\w*)\W{1,4}([2-9]|\d\d)\b|"
     r"(?:CUDA_VISIBLE_DEVICES|HIP_VISIBLE_DEVICES)\W{1,3}\d+,\d|\bGPU [1-9]\b|cuda:[1-9]|--include \S*:\d+,\d|"
     r"(?<![\w.])([2-9]|\d\d)\s?(?:x|×|\*)\s?(?:NVIDIA )?(?:A100|H100|H200|H800|A800|A10G?|A6000|L40S?|V100|T4|B200|RTX|MI\d{3}|[34]090)\b|"
@@ -173,13 +174,13 @@ def near(value: float, target: float, relative: float = 0.05) -> bool:
     return target > 0 and abs(value - target) <= relative * target
 
 
-_OPTIMIZER_SETUP = re.compile(
+_OPTIMIZER_SETUP = pattern(
     r"initialize_optimizer_states|_setup_for_real_optimizer|_configure_(zero|bf16|fp16)_optimizer|_create_optimizer|create_optimizer", re.IGNORECASE
 )
 
 
-_MOVES = re.compile(r"nn/modules/module\.py:(to|cuda|_apply|convert)\b")
-_LOADERS = re.compile(r"from_pretrained|load_\w*model|load_pretrained|checkpoint|state_dict|get_model|dispatch|deepspeed|prepare|engine", re.IGNORECASE)
+_MOVES = pattern(r"nn/modules/module\.py:(to|cuda|_apply|convert)\b")
+_LOADERS = pattern(r"from_pretrained|load_\w*model|load_pretrained|checkpoint|state_dict|get_model|dispatch|deepspeed|prepare|engine", re.IGNORECASE)
 
 
 def loads_weights(evidence: Evidence) -> bool:

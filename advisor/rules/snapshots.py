@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules.rule import Mark
 from advisor.run import Run
 from advisor.units import MIB, read_size, show
@@ -19,13 +20,13 @@ SOME, MOST = 0.3, 0.5  # of the peak
 LEAST_GROWTH = 64 * MIB
 KEPT_BY_A_GRAPH = frozenset({"activations", "attention", "logits"})  # parts that only a graph keeps beyond their step
 STRANDED, POOLED = 0.08, 0.08  # of what the process holds
-_PLACE = re.compile(r"^snapshot (peak|holds): ([\d.]+ \w+) from (\S+) \(([\w-]+), (\d+) blocks\)")
-_WHOLE = re.compile(r"^snapshot (peak|holds): ([\d.]+ \w+) (?:in all|at the end)")
-_GROWN = re.compile(r"^snapshot growth: \+([\d.]+ \w+) from (\S+) \(([\w-]+)\)")
-_GROWN_ALL = re.compile(r"^snapshot growth: \+([\d.]+ \w+) in all")
-_HOLES = re.compile(r"^snapshot fragmentation: ([\d.]+ \w+) free in (\d+) holes")
-_POOLS = re.compile(r"^snapshot private pools: ([\d.]+ \w+) in (\d+)")
-_DUPLICATES = re.compile(r"^snapshot duplicates: (.+)$")
+_PLACE = pattern(r"^snapshot (peak|holds): ([\d.]+ \w+) from (\S+) \(([\w-]+), (\d+) blocks\)")
+_WHOLE = pattern(r"^snapshot (peak|holds): ([\d.]+ \w+) (?:in all|at the end)")
+_GROWN = pattern(r"^snapshot growth: \+([\d.]+ \w+) from (\S+) \(([\w-]+)\)")
+_GROWN_ALL = pattern(r"^snapshot growth: \+([\d.]+ \w+) in all")
+_HOLES = pattern(r"^snapshot fragmentation: ([\d.]+ \w+) free in (\d+) holes")
+_POOLS = pattern(r"^snapshot private pools: ([\d.]+ \w+) in (\d+)")
+_DUPLICATES = pattern(r"^snapshot duplicates: (.+)$")
 
 
 def _lines(evidence: Evidence, pattern: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import counters
 from advisor.run import Run
 
@@ -17,11 +18,11 @@ HANDS_OVER = (
     r"sharding_manager|tags\s*=\s*\[?\s*['\"]weights|full_tensor|resume\(\s*tags?"
 )
 _HANDS_OVER = re.compile(HANDS_OVER, re.IGNORECASE)
-_ENGINE = re.compile(r"\bvllm/|sglang/|cumem|torch_memory_saver|create_and_map", re.IGNORECASE)
-_RETURNS = re.compile(
+_ENGINE = pattern(r"\bvllm/|sglang/|cumem|torch_memory_saver|create_and_map", re.IGNORECASE)
+_RETURNS = pattern(
     r"[:.](wake_up|onload\w*|backload\w*|load_fsdp_\w+_to_gpu|load_megatron_\w+_to_gpu|move_to_(cuda|gpu)|prepare_for_training)\b", re.IGNORECASE
 )
-_MOVES = re.compile(r"nn/modules/module\.py:(to|cuda|_apply|convert)\b|:load_\w+_to_gpu\b|:optimizer_to\b|\.to\(|\.cuda\(", re.IGNORECASE)
+_MOVES = pattern(r"nn/modules/module\.py:(to|cuda|_apply|convert)\b|:load_\w+_to_gpu\b|:optimizer_to\b|\.to\(|\.cuda\(", re.IGNORECASE)
 ITS_OWN = 0.5  # of the card in the trainer's own allocator: above it the engine's share is not what is in the way
 # NeMo-RL algorithms/grpo.py: refit_policy_generation wakes the weights and the cache one after the other; without a refit it only prepares generation
 WAKES_APART = frozenset({"nemo"})

@@ -6,11 +6,11 @@ Sizes are written as they were printed (``9.79GiB``), so that the rounding of th
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from advisor.evidence import Device, Evidence, Failure, Frame, Process
 from advisor.job import Job
+from advisor.reading.pattern import pattern
 from advisor.share.notation import write_list, write_mapping
 from advisor.units import GIB, KIB, MIB, TIB, read_size
 
@@ -25,7 +25,7 @@ LIBRARIES = frozenset({
     "transformer_engine", "lightning", "pytorch_lightning", "galore_torch", "apex", "sentence_transformers", "diffusers", "fairscale", "colossalai",
     "torchao", "optimum", "llmfoundry", "composer", "nemo", "ray", "jax", "flax",
 })  # fmt: skip
-FRAME = re.compile(r"([a-z_]+(?:/[A-Za-z0-9_.-]{1,60}){1,8}\.py)/([A-Za-z0-9_<>]{1,80})")
+FRAME = pattern(r"([a-z_]+(?:/[A-Za-z0-9_.-]{1,60}){1,8}\.py)/([A-Za-z0-9_<>]{1,80})")
 # parameter: (field of the failure, name of its tolerance)
 SIZES = {
     "requested": "requested_bytes",
@@ -37,8 +37,8 @@ SIZES = {
     "allowed": "allowed_bytes",
 }
 _UNITS = (("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("TiB", TIB))
-_ID = re.compile(r"[a-z0-9][a-z0-9_.-]{0,79}")
-_NAME = re.compile(r"(error\d?|device\.\d{1,2}|marks)(\..*)?")
+_ID = pattern(r"[a-z0-9][a-z0-9_.-]{0,79}")
+_NAME = pattern(r"(error\d?|device\.\d{1,2}|marks)(\..*)?")
 
 
 def owns(name: str) -> bool:

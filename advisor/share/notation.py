@@ -7,14 +7,15 @@ text. This is the notation of rison (github.com/Nanonid/rison) without its outer
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from advisor.reading.pattern import pattern
+
 MAX_DEPTH = 6
 MAX_TEXT = 20_000
-_WORD = re.compile(r"[^\s'!:(),*@$&=#%+\"]+")
-_NUMBER = re.compile(r"-?(0|[1-9]\d{0,20})(\.\d{1,20})?([eE][-+]?\d{1,3})?")
+_WORD = pattern(r"[^\s'!:(),*@$&=#%+\"]+")
+_NUMBER = pattern(r"-?(0|[1-9]\d{0,20})(\.\d{1,20})?([eE][-+]?\d{1,3})?")
 
 
 class NotationError(ValueError):

@@ -10,12 +10,13 @@ from urllib.parse import quote
 
 from advisor.evidence import Evidence
 from advisor.job import Job, fields
+from advisor.reading.pattern import pattern
 from advisor.share import failure_writing
 from advisor.share.form import NEVER, TICKS, VERSION, Link
 from advisor.share.notation import write_list, write_mapping
 
 _SAFE = "-_.~:,()!*'@/;"
-_LOCAL = re.compile(r"^(/|\./|\.\./|~|[A-Za-z]:[\\/]|\\\\|file:)|\\|//|(^|/)(home|Users|mnt|workspace|scratch|tmp)/|^[^/]*/[^/]*/.", re.IGNORECASE)
+_LOCAL = pattern(r"^(/|\./|\.\./|~|[A-Za-z]:[\\/]|\\\\|file:)|\\|//|(^|/)(home|Users|mnt|workspace|scratch|tmp)/|^[^/]*/[^/]*/.", re.IGNORECASE)
 
 
 def link(job: Job, evidence: Evidence) -> Link:

@@ -11,44 +11,45 @@ from advisor.evidence import Fact
 from advisor.frameworks.key import Key
 from advisor.reading.configs.from_shell import STARTERS, parse
 from advisor.reading.configs.shell_words import literal
+from advisor.reading.pattern import pattern
 
-_PAIR = re.compile(r"(?<![\w.])([A-Za-z_]\w*(?:\.\w+)*)\s?=\s?(\"[^\"]*\"|'[^']*'|[\w.\-/]+)")
-_NUMBERED = re.compile(r"\b(max_seq_length|max_length|seq_len|sequence length|batch size|micro batch|batch|seq)\s*(?:of|:|is)?\s+(\d{1,7})\b", re.IGNORECASE)
-_WITHOUT = re.compile(r"^without --([A-Za-z_][\w.\-]*)$")
+_PAIR = pattern(r"(?<![\w.])([A-Za-z_]\w*(?:\.\w+)*)\s?=\s?(\"[^\"]*\"|'[^']*'|[\w.\-/]+)")
+_NUMBERED = pattern(r"\b(max_seq_length|max_length|seq_len|sequence length|batch size|micro batch|batch|seq)\s*(?:of|:|is)?\s+(\d{1,7})\b", re.IGNORECASE)
+_WITHOUT = pattern(r"^without --([A-Za-z_][\w.\-]*)$")
 _NAMES = {"sequence length": "seq_len", "seq": "seq_len", "batch size": "batch_size", "batch": "batch_size", "micro batch": "micro_batch_size"}
-_CARDS = re.compile(r"\b(\d{1,4})\s*(?:x|×|\*)\s*((?:NVIDIA |AMD )?(?:Tesla |GeForce )?[A-Z][\w\-]*(?: [\w\-]+){0,4})", re.IGNORECASE)
-_CARD = re.compile(
+_CARDS = pattern(r"\b(\d{1,4})\s*(?:x|×|\*)\s*((?:NVIDIA |AMD )?(?:Tesla |GeForce )?[A-Z][\w\-]*(?: [\w\-]+){0,4})", re.IGNORECASE)
+_CARD = pattern(
     r"\b((?:NVIDIA |Tesla |GeForce |Quadro )*(?:RTX(?: PRO)? ?(?:A?\d{4})(?: ?Ti| SUPER| Ada)?(?: Ada)?(?: Generation)?|[AHVLTB]\d{1,3}"
     r"(?:-(?:SXM\d?|PCIE|PCIe))?|GB?200|GH200|H20|A800|H800|L40S|MI\d{3}X?|TITAN \w+)(?:[- ]?\d{2,3} ?G(?:i?B)?)?)\b"
 )
-_GPUS = re.compile(r"\b(\d{1,4})\s*(?:gpus|cards)\b", re.IGNORECASE)
-_HUB = re.compile(r"(?<![\w/.\-])([A-Za-z0-9][\w\-]{1,60}/[A-Za-z][\w.\-]*\d[\w.\-]*|facebook/[\w\-]+|google/[\w\-]+)(?![\w/])")
-_VERSION = re.compile(
+_GPUS = pattern(r"\b(\d{1,4})\s*(?:gpus|cards)\b", re.IGNORECASE)
+_HUB = pattern(r"(?<![\w/.\-])([A-Za-z0-9][\w\-]{1,60}/[A-Za-z][\w.\-]*\d[\w.\-]*|facebook/[\w\-]+|google/[\w\-]+)(?![\w/])")
+_VERSION = pattern(
     r"\b(torch|transformers|trl|peft|accelerate|deepspeed|vllm|bitsandbytes|axolotl|pytorch|flash-attn)\s*(?:==|>=|v|version)?\s*(\d+\.\d+(?:\.\d+)?)",
     re.IGNORECASE,
 )
 
-_ADDRESS = re.compile(r"https?://\S+")
+_ADDRESS = pattern(r"https?://\S+")
 _SHORT = {"bf16": "bf16", "fp16": "fp16", "fp32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
 
 _PHRASES: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], dict[str, Any]]]] = (
-    (re.compile(r"\bzero[- ]?(?:stage[- ]?)?([123])\b", re.IGNORECASE), lambda m: {"parallel.strategy": f"zero{m.group(1)}"}),
-    (re.compile(r"\bfsdp ?2\b", re.IGNORECASE), lambda _: {"parallel.strategy": "fsdp2"}),
-    (re.compile(r"\bfsdp\b(?! ?2)", re.IGNORECASE), lambda _: {"parallel.strategy": "fsdp1"}),
-    (re.compile(r"--multi_gpu\b|\bddp\b", re.IGNORECASE), lambda _: {"parallel.strategy": "ddp"}),
-    (re.compile(r"\bfull[- ](?:parameter |model )?(?:fine[- ]?tun\w*|ft)\b", re.IGNORECASE), lambda _: {"method.kind": "full"}),
-    (re.compile(r"\bqlora\b", re.IGNORECASE), lambda _: {"method.kind": "lora", "method.base": "nf4"}),
-    (re.compile(r"(?<!q)\blora\b(?! ?[a-z_]*=)", re.IGNORECASE), lambda _: {"method.kind": "lora"}),
+    (pattern(r"\bzero[- ]?(?:stage[- ]?)?([123])\b", re.IGNORECASE), lambda m: {"parallel.strategy": f"zero{m.group(1)}"}),
+    (pattern(r"\bfsdp ?2\b", re.IGNORECASE), lambda _: {"parallel.strategy": "fsdp2"}),
+    (pattern(r"\bfsdp\b(?! ?2)", re.IGNORECASE), lambda _: {"parallel.strategy": "fsdp1"}),
+    (pattern(r"--multi_gpu\b|\bddp\b", re.IGNORECASE), lambda _: {"parallel.strategy": "ddp"}),
+    (pattern(r"\bfull[- ](?:parameter |model )?(?:fine[- ]?tun\w*|ft)\b", re.IGNORECASE), lambda _: {"method.kind": "full"}),
+    (pattern(r"\bqlora\b", re.IGNORECASE), lambda _: {"method.kind": "lora", "method.base": "nf4"}),
+    (pattern(r"(?<!q)\blora\b(?! ?[a-z_]*=)", re.IGNORECASE), lambda _: {"method.kind": "lora"}),
     (
-        re.compile(r"\b(?<!no )(?<!without )(?:gradient|activation) checkpointing(?! (?:is )?off)\b", re.IGNORECASE),
+        pattern(r"\b(?<!no )(?<!without )(?:gradient|activation) checkpointing(?! (?:is )?off)\b", re.IGNORECASE),
         lambda _: {"activations.checkpointing": "full"},
     ),
-    (re.compile(r"\bflash[- ]?attention(?:[- ]?2)?\b|\bflash[- ]attn\b", re.IGNORECASE), lambda _: {"activations.attention": "flash-2"}),
+    (pattern(r"\bflash[- ]?attention(?:[- ]?2)?\b|\bflash[- ]attn\b", re.IGNORECASE), lambda _: {"activations.attention": "flash-2"}),
     (
-        re.compile(r"\b(?:loaded |weights |model |held )?in (bf16|fp16|fp32|bfloat16|float16|float32)\b", re.IGNORECASE),
+        pattern(r"\b(?:loaded |weights |model |held )?in (bf16|fp16|fp32|bfloat16|float16|float32)\b", re.IGNORECASE),
         lambda m: {"precision.weights": _SHORT[m.group(1).lower()]},
     ),
-    (re.compile(r"\b(?:everything|all samples|sequences?) packed\b", re.IGNORECASE), lambda _: {"batch.packed": True}),
+    (pattern(r"\b(?:everything|all samples|sequences?) packed\b", re.IGNORECASE), lambda _: {"batch.packed": True}),
 )
 
 
@@ -90,8 +91,8 @@ def facts(comments: Sequence[tuple[int, str]], name: str, *, own: bool) -> dict[
 
 def _said(text: str, own: bool) -> Iterator[tuple[str, Any]]:
     text = _ADDRESS.sub(" ", text)  # the anchor #L4 of a link is no card
-    for pattern, fields in _PHRASES if own else ():
-        if match := pattern.search(text):
+    for phrase, fields in _PHRASES if own else ():
+        if match := phrase.search(text):
             yield from fields(match).items()
     if match := _CARDS.search(text):
         words = match.group(2).split()

@@ -9,12 +9,13 @@ from typing import Any
 
 from advisor.frameworks.key import Key, Unread
 from advisor.reading.configs.parsed import MAX_DEPTH, Parsed, RefusedError
+from advisor.reading.pattern import pattern
 
 _JSON5_BYTES = 64 * 1024  # json5 reads slowly; nobody writes comments into larger configs
-_LOOSE = re.compile(r",\s*[}\]]")
-_PLACEHOLDER = re.compile(r"([:\[,]\s*)(?!NaN|Infinity|True\b|False\b|None\b)([A-Z]\w*)(?=\s*[,}\]\n])")
+_LOOSE = pattern(r",\s*[}\]]")
+_PLACEHOLDER = pattern(r"([:\[,]\s*)(?!NaN|Infinity|True\b|False\b|None\b)([A-Z]\w*)(?=\s*[,}\]\n])")
 
-_WORDS = re.compile(r"([:\[,]\s*)(True|False|None)(?=\s*[,}\]\n])")
+_WORDS = pattern(r"([:\[,]\s*)(True|False|None)(?=\s*[,}\]\n])")
 _WORD = {"True": "true", "False": "false", "None": "null"}
 
 

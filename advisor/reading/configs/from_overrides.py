@@ -7,8 +7,9 @@ import re
 from advisor.frameworks.key import Key
 from advisor.reading.configs.parsed import Parsed
 from advisor.reading.configs.shell_words import literal
+from advisor.reading.pattern import pattern
 
-_LINE = re.compile(r"^\s*[+~]{0,2}(--)?([A-Za-z_][\w./\-@]*)\s*(=|:\s)\s*(.*?)\s*,?\s*\\?\s*$")
+_LINE = pattern(r"^\s*[+~]{0,2}(--)?([A-Za-z_][\w./\-@]*)\s*(=|:\s)\s*(.*?)\s*,?\s*\\?\s*$")
 
 
 def parse(text: str, known: frozenset[str] | None = None) -> Parsed | None:

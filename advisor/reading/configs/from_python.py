@@ -7,13 +7,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from advisor.frameworks.key import Key, Unread
+from advisor.frameworks.key import CHOSEN, Key, Unread
 from advisor.reading.configs.parsed import MAX_DEPTH, Parsed, RefusedError
 from advisor.reading.configs.python_repair import tree_of
+from advisor.reading.pattern import pattern
 
 _MAX_BYTES = 1_000_000
-_NOT_A_MODEL = re.compile(r"Tokenizer|Processor|Config|FeatureExtractor|Pipeline|Scheduler")
-_MODEL = re.compile(r"model|net\b|module|policy|transformer|^self$", re.IGNORECASE)
+_NOT_A_MODEL = pattern(r"Tokenizer|Processor|Config|FeatureExtractor|Pipeline|Scheduler")
+_MODEL = pattern(r"model|net\b|module|policy|transformer|^self$", re.IGNORECASE)
+_WITH_REFERENCE = frozenset({"DPOTrainer", "KTOTrainer"})  # trl: the reference model is their second argument
 _DTYPES = frozenset({"bfloat16", "float16", "float32", "half"})
 
 
@@ -109,6 +111,8 @@ class _Reader:
             self.parsed.calls.append((scope, line, self._line(line)))
         if node.args:
             self._first(node.args[0], leaf, owner, scope, line)
+            if leaf in _WITH_REFERENCE and len(node.args) > 1:
+                self._keyword("ref_model", node.args[1], scope)
         for keyword in node.keywords:
             if keyword.arg is not None:
                 self._keyword(keyword.arg, keyword.value, scope)
@@ -185,7 +189,7 @@ class _Reader:
             if path.rsplit(".", 1)[-1].isupper() and path[:1].isupper():
                 return path.rsplit(".", 1)[-1]  # an enumeration's member: ShardingStrategy.FULL_SHARD
             return Unread(path)
-        return Unread(type(node).__name__)
+        return Unread(CHOSEN if isinstance(node, ast.IfExp | ast.BoolOp) else type(node).__name__)
 
 
 def _product(left: Any, operator: ast.operator, right: Any) -> Any:

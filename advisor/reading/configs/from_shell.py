@@ -15,9 +15,10 @@ from advisor.reading.configs.shell_expand import Scope
 from advisor.reading.configs.shell_flow import Flow
 from advisor.reading.configs.shell_lexer import Command, array_words, commands
 from advisor.reading.configs.shell_words import literal
+from advisor.reading.pattern import pattern
 
-_ASSIGNMENT = re.compile(r"^([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)$", re.DOTALL)
-_OVERRIDE = re.compile(r"^[+~]{0,2}([A-Za-z_][\w./\-@]*)=(.*)$", re.DOTALL)
+_ASSIGNMENT = pattern(r"^([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)$", re.DOTALL)
+_OVERRIDE = pattern(r"^[+~]{0,2}([A-Za-z_][\w./\-@]*)=(.*)$", re.DOTALL)
 _LAUNCHERS = {"torchrun": "torchrun", "deepspeed": "deepspeed", "srun": "srun", "mpirun": "srun"}
 _LAUNCH_MODULES = {
     "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun", "torch.distributed.launcher.run": "torchrun",
@@ -38,9 +39,9 @@ _NO_PROGRAM = frozenset(
     | {"tar", "unzip", "nvidia-smi", "find", "tail", "head", "kill", "which", "command", "trap", "hash", "scontrol", "pushd", "popd", "chmod", "touch", "unset"}
     | {"shift", "break", "continue", "shopt", "ps", "xargs", "date", "hostname", "dirname", "basename", "seq", "sort", "wc", "rsync", "ssh", "scp", "getopts"}
 )
-_SCRIPT = re.compile(r"\.(py|sh|ya?ml|toml)$")
-_NESTED = re.compile(r"\s(?:.*\s)?--?\w|\b(?:torchrun|python3?|deepspeed|accelerate|swift|megatron)\s", re.DOTALL)
-STARTERS = re.compile(
+_SCRIPT = pattern(r"\.(py|sh|ya?ml|toml)$")
+_NESTED = pattern(r"\s(?:.*\s)?--?\w|\b(?:torchrun|python3?|deepspeed|accelerate|swift|megatron)\s", re.DOTALL)
+STARTERS = pattern(
     r"^\s*(?:[$>#]\s+)?(?:export\s+)?(?:[A-Z_][A-Z0-9_]*=\S*\s+)*(torchrun|accelerate\s+launch|deepspeed|python3?|tune\s+run|litgpt|swift|megatron|trl|axolotl|"
     r"llamafactory-cli|srun|ray\s+job|composer|xtuner|fairseq-train|NPROC_PER_NODE=|uv\s+run|bash|colossalai|export\s+\w+=)\b",
     re.MULTILINE,

@@ -8,8 +8,9 @@ import tomllib
 from advisor.frameworks.key import Key
 from advisor.reading.configs.from_json import flatten
 from advisor.reading.configs.parsed import Parsed
+from advisor.reading.pattern import pattern
 
-_LOOKS = re.compile(r"^\s*\[\[?[\w.\-\"]+\]\]?\s*(#.*)?$", re.MULTILINE)
+_LOOKS = pattern(r"^\s*\[\[?[\w.\-\"]+\]\]?\s*(#.*)?$", re.MULTILINE)
 
 
 def parse(text: str, *, named: bool = False) -> Parsed | None:

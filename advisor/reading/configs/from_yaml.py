@@ -12,13 +12,14 @@ from advisor.frameworks.key import Key, Unread
 from advisor.reading.configs import from_shell
 from advisor.reading.configs.from_shell import STARTERS
 from advisor.reading.configs.parsed import MAX_DEPTH, Parsed, RefusedError
+from advisor.reading.pattern import pattern
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_VISITS = 20_000
 _MAX_BYTES = 1_000_000
 _DOCUMENTS = 20
 _CONSTRUCTOR = yaml.SafeLoader("")
-_INTERPOLATION = re.compile(r"\$\{([^${}]+)\}")
+_INTERPOLATION = pattern(r"\$\{([^${}]+)\}")
 BOMB = "YAML bomb refused: its aliases stand for more than 20,000 values; write the values out"
 
 

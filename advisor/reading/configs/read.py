@@ -28,11 +28,12 @@ from advisor.reading.configs import (
 from advisor.reading.configs.config_reading import ConfigReading
 from advisor.reading.configs.parsed import Parsed, RefusedError
 from advisor.reading.configs.recognise import LAYERS, recognise
+from advisor.reading.pattern import pattern
 
 _MAX_SEEN = 2_000
-_PYTHON = re.compile(r"^\s*(?:from \w[\w.]* import |import \w|def \w|class \w|[\w.\[\]\"', ]+\s*=\s*[\w.]*\(|[\w.]+\(|@\w|for \w+ in |with \w)", re.MULTILINE)
-_SECTION = re.compile(r"^[\w.\-]+:[ \t]*(?:#[^\n]*)?\n(?:[ \t]*(?:#[^\n]*)?\n)*(?:[ \t]+[\w.\-]+:|[ \t]*- )", re.MULTILINE)
-_VERSION = re.compile(r"^version: *1 *$", re.MULTILINE)  # how the advisor's own job file begins
+_PYTHON = pattern(r"^\s*(?:from \w[\w.]* import |import \w|def \w|class \w|[\w.\[\]\"', ]+\s*=\s*[\w.]*\(|[\w.]+\(|@\w|for \w+ in |with \w)", re.MULTILINE)
+_SECTION = pattern(r"^[\w.\-]+:[ \t]*(?:#[^\n]*)?\n(?:[ \t]*(?:#[^\n]*)?\n)*(?:[ \t]+[\w.\-]+:|[ \t]*- )", re.MULTILINE)
+_VERSION = pattern(r"^version: *1 *$", re.MULTILINE)  # how the advisor's own job file begins
 _KINDS = {"shell": "shell command", "overrides": "overrides", "python": "Python", "notebook": "notebook", "yaml": "YAML", "json": "JSON", "toml": "TOML"}
 _CONFIG_NAMES = (".yaml", ".yml", ".json", ".toml", ".py", ".sh", ".ipynb", ".cfg", ".conf", ".bash", ".jsonc", ".json5")
 _LOG_NAMES = (".txt", ".log", ".out", ".err")
@@ -169,6 +170,7 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
         if framework or parsed.form in ("yaml", "json", "toml")
         else tuple(item for position, item in enumerate(decoded.not_understood) if "no table" not in item.why)
     )
+    refused = (*disagreements.both_engines(keys, framework, name), *refused)
     seen = tuple((f"{name}:{k.line}", k.path, str(k.value) if isinstance(k.value, Unread) else k.value) for k in keys[:_MAX_SEEN])
     kind = f"{top.title} {_KINDS[parsed.form]}" if top else _KINDS[parsed.form]
     return ConfigReading(kind, framework, tuple(sorted(facts.values(), key=lambda f: f.field)), seen, refused, disagreements.both_halves(keys, facts, name))
@@ -180,7 +182,7 @@ def _unprefixed(key: Key, prefixes: tuple[str, ...], tables: tuple[Table, ...]) 
     return replace(key, path=rest) if dot and head in prefixes and not any(t.entries_for(key.path) for t in tables) else key
 
 
-_OF_OTHERS = re.compile(r"(?:^|[._])(?:eval|val|valid|validation|test|ref|reference|reward|critic|teacher|draft|tokenizer|processor|ema)\w*\.", re.IGNORECASE)
+_OF_OTHERS = pattern(r"(?:^|[._])(?:eval|val|valid|validation|test|ref|reference|reward|critic|teacher|draft|tokenizer|processor|ema)\w*\.", re.IGNORECASE)
 
 
 def _leaves(parsed: Parsed, tables: tuple[Table, ...]) -> list[Key]:
@@ -232,8 +234,8 @@ def _started(parsed: Parsed, tables: tuple[Table, ...], name: str) -> Iterable[F
     """What the program that a command starts says: a recipe for several devices shards."""
     for program, line, text in parsed.programs:
         for candidate in tables:
-            for pattern, fields in candidate.programs.items():
-                if fields and fnmatch(program, pattern):
+            for programs, fields in candidate.programs.items():
+                if fields and fnmatch(program, programs):
                     for field, value in fields.items():
                         yield Fact(field, value, "read", where=f"{name}:{line}", text=text)
 

@@ -7,8 +7,9 @@ from fnmatch import fnmatchcase
 
 from advisor.reading.configs.shell_expand import Scope
 from advisor.reading.configs.shell_words import arithmetic
+from advisor.reading.pattern import pattern
 
-_COMPARED = re.compile(r"^(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)$", re.DOTALL)
+_COMPARED = pattern(r"^(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)$", re.DOTALL)
 _NUMERIC = {"-eq": "==", "-ne": "!=", "-gt": ">", "-lt": "<", "-ge": ">=", "-le": "<="}
 
 

@@ -8,12 +8,13 @@ from fnmatch import translate
 from advisor.reading.configs.shell_lexer import array_words
 from advisor.reading.configs.shell_spans import Spans
 from advisor.reading.configs.shell_words import arithmetic
+from advisor.reading.pattern import pattern
 
-_NAME = re.compile(r"\$([A-Za-z_]\w*|[0-9#?@*!$-])")
-_BRACED = re.compile(r"^([#!]?)([A-Za-z_]\w*|[0-9@*#])(?:\[([^\]]*)\])?(.*)$", re.DOTALL)
-_WHOLE_ARRAY = re.compile(r"^(\"?)\$\{?([A-Za-z_]\w*)(?:\[[@*]\])?\}?\1$")
-_EXPR = re.compile(r"^\s*expr\s+(.*)$", re.DOTALL)
-_COUNTED = re.compile(
+_NAME = pattern(r"\$([A-Za-z_]\w*|[0-9#?@*!$-])")
+_BRACED = pattern(r"^([#!]?)([A-Za-z_]\w*|[0-9@*#])(?:\[([^\]]*)\])?(.*)$", re.DOTALL)
+_WHOLE_ARRAY = pattern(r"^(\"?)\$\{?([A-Za-z_]\w*)(?:\[[@*]\])?\}?\1$")
+_EXPR = pattern(r"^\s*expr\s+(.*)$", re.DOTALL)
+_COUNTED = pattern(
     r"^\s*echo\s+(.+?)\s*\|\s*(?:tr\s+['\"]?,['\"]?\s+['\"]?\\n['\"]?\s*\|\s*wc\s+-l|awk\s+-F\s*['\"]?,['\"]?\s+['\"]\{\s*print\s+NF\s*\}['\"])\s*$"
 )
 _DEEP = 8

@@ -10,14 +10,15 @@ import re
 from dataclasses import dataclass, field
 
 from advisor.reading.configs.shell_spans import Spans
+from advisor.reading.pattern import pattern
 
-_PLAIN = re.compile(r"[^\s\\'\"`$();&|<>]+")
-_CONTINUED = re.compile(r"\\[ \t]*(?:#[^\n]*)?\n")
-_ARRAY = re.compile(r"^[A-Za-z_]\w*\+?=$")
-_PLACEHOLDER = re.compile(r"<[A-Za-z][\w ,./:'-]{0,80}>")
-_HEREDOC = re.compile(r"<<(-?)[ \t]*(['\"\\]?)([A-Za-z_]\w*)['\"]?")
-_REDIRECT = re.compile(r"&>>?|[<>]&-?\d*-?|>>|>\||<>|<<<|[<>]")
-_OPERATOR = re.compile(r";;&?|;&|&&|\|\||\|&|[;&|()]")
+_PLAIN = pattern(r"[^\s\\'\"`$();&|<>]+")
+_CONTINUED = pattern(r"\\[ \t]*(?:#[^\n]*)?\n")
+_ARRAY = pattern(r"^[A-Za-z_]\w*\+?=$")
+_PLACEHOLDER = pattern(r"<[A-Za-z][\w ,./:'-]{0,80}>")
+_HEREDOC = pattern(r"<<(-?)[ \t]*(['\"\\]?)([A-Za-z_]\w*)['\"]?")
+_REDIRECT = pattern(r"&>>?|[<>]&-?\d*-?|>>|>\||<>|<<<|[<>]")
+_OPERATOR = pattern(r";;&?|;&|&&|\|\||\|&|[;&|()]")
 _MOST_COMMANDS = 20_000
 
 

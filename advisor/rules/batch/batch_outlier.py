@@ -6,6 +6,7 @@ import math
 import re
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import growth, intervals
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -54,7 +55,7 @@ def _floor_steady(_run: Run, evidence: Evidence) -> str | None:
     return growth.steady_floor(evidence)
 
 
-_BUDGET = re.compile(
+_BUDGET = pattern(
     r"(?:^|[._-])(batch_(?:size_)?type|max_tokens(?:_per_batch)?|token_budget|batch_max_tokens|frames_per_batch|dynamic_batch\w*)$", re.IGNORECASE
 )
 
@@ -71,7 +72,7 @@ def _budget(run: Run, evidence: Evidence) -> str | None:
     return None
 
 
-_DIMENSIONS = re.compile(
+_DIMENSIONS = pattern(
     r"torch\.Size\(\[([\d, ]{1,60})\]\)|\bshape\W{1,4}([\d, ]{1,60})[\])]|"
     r"\b(?:seq_?len(?:gth)?s?|num_tokens|n_tokens|tokens|frames|n_frames|length)\W{1,3}(\d{1,9})\b",
     re.IGNORECASE,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import fingerprint, intervals
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -39,7 +38,7 @@ def _in_model(_run: Run, evidence: Evidence) -> str | None:
     return "the failing frame is in the model's own forward pass" if any(f.function == "forward" for f in failure.frames[-3:]) else None
 
 
-_GENERATES = re.compile(r"generation/utils\.py:(?:generate|_sample|_beam_search|_greedy_search)\b|generation/utils\.py:\w+|\.generate\(")
+_GENERATES = pattern(r"generation/utils\.py:(?:generate|_sample|_beam_search|_greedy_search)\b|generation/utils\.py:\w+|\.generate\(")
 
 
 def _generates(run: Run, evidence: Evidence) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -29,8 +30,8 @@ def _spread(_run: Run, evidence: Evidence) -> str | None:
     return "the failing rank holds far more than the others" if held > 1.25 * max(others) else None
 
 
-_COUNTS = re.compile(r"\brank\s?:?\s?(\d{1,5})\b(.{0,120})", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+|\d{1,12})(?![\d.,]*\d)(?!\s?(?:GiB|GB|MiB|MB|%))")
+_COUNTS = pattern(r"\brank\s?:?\s?(\d{1,5})\b(.{0,120})", re.IGNORECASE)
+_NUMBER = pattern(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+|\d{1,12})(?![\d.,]*\d)(?!\s?(?:GiB|GB|MiB|MB|%))")
 UNEVEN = 4.0  # times the median rank's tokens
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import in_phase
@@ -43,7 +42,7 @@ def _to_maximum(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
-_MAXIMUM = re.compile(r"padding\s*=\s*['\"]max_length['\"]")
+_MAXIMUM = pattern(r"padding\s*=\s*['\"]max_length['\"]")
 
 
 RULE = Rule(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import in_phase
@@ -34,8 +33,8 @@ def _many(run: Run, _evidence: Evidence) -> str | None:
     return f"{vision.tokens:,} of {length:,} tokens are images" if vision.tokens > 0.5 * length else None
 
 
-_IMAGE_MODELS = re.compile(r"^(timm|torchvision|mmcv|mmdet|mmseg|mmpretrain|detectron2|ultralytics|diffusers)/")
-_LANGUAGE = re.compile(r"^(transformers|trl|peft|llava|swift|megatron|vllm|unsloth\w*)/")
+_IMAGE_MODELS = pattern(r"^(timm|torchvision|mmcv|mmdet|mmseg|mmpretrain|detectron2|ultralytics|diffusers)/")
+_LANGUAGE = pattern(r"^(transformers|trl|peft|llava|swift|megatron|vllm|unsloth\w*)/")
 
 
 def _images_alone(evidence: Evidence) -> bool:

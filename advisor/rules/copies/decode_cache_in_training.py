@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -19,7 +18,7 @@ def _on(run: Run, evidence: Evidence) -> str | None:
     return "the forward pass in training fills a key-value cache" if in_phase(evidence, *TRAINING) or evidence.failure is None else None
 
 
-_FILLS = re.compile(r"cache_utils\.py:(update|lazy_initialization)|past_key_values?\.update|torch\.cat\(\s*[(\[]\s*past_(key|value|k|v)")
+_FILLS = pattern(r"cache_utils\.py:(update|lazy_initialization)|past_key_values?\.update|torch\.cat\(\s*[(\[]\s*past_(key|value|k|v)")
 
 
 def _fault(run: Run, evidence: Evidence) -> Run | None:

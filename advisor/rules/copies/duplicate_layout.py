@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from advisor.deviation import extra
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import console, counters, fingerprint, remainder, snapshots
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
@@ -63,10 +62,10 @@ def _buffers(run: Run, evidence: Evidence) -> str | None:
     return f"{show(surplus)} are allocated after loading beyond the {show(weights)} of weights"
 
 
-_MASK = re.compile(
+_MASK = pattern(
     r"torch\.(?:tril|triu|ones|full|zeros)\(.{0,120}?(\w*(?:ctx|block_size|max_pos\w*|max_len\w*|seq_len\w*|length|positions?)|\d{4,6})\W{1,3}(?:[\w.]*\.)?\1\b"
 )
-_KEPT = re.compile(r"register_buffer\(")
+_KEPT = pattern(r"register_buffer\(")
 
 
 def _mask_of_layers(_run: Run, evidence: Evidence) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.report import Doing
 from advisor.rules import counters, intervals
 from advisor.rules.rule import Example, Form, Mark, Rule
@@ -13,9 +14,9 @@ from advisor.rules.situation import TRAINING, in_phase
 from advisor.run import Run
 from advisor.units import MIB, show
 
-_EVALUATION = re.compile(r"eval|predict|valid", re.IGNORECASE)
-_PROGRESS = re.compile(r"(\d{1,8})/(\d{1,8})\b")  # tqdm
-_MODEL = re.compile(
+_EVALUATION = pattern(r"eval|predict|valid", re.IGNORECASE)
+_PROGRESS = pattern(r"(\d{1,8})/(\d{1,8})\b")  # tqdm
+_MODEL = pattern(
     r":forward$|:_call_impl$|:_wrapped_call_impl$|modeling_\w+\.py|nn/modules/|nn/functional\.py|loss_utils\.py|peft/tuners|:prediction_step|:compute_loss"
 )
 BATCHES = 3  # from this many batches on, a whole multiple of one batch's logits is an accumulation
@@ -83,7 +84,7 @@ def _keeps(run: Run, evidence: Evidence) -> str | None:
     return "evaluation keeps every batch's logits on the device" if in_phase(evidence, "eval") else None
 
 
-_TRAINER = re.compile(r"transformers/trainer|trainer_pt_utils|evaluation_loop|EvalLoopContainer|nested_concat")
+_TRAINER = pattern(r"transformers/trainer|trainer_pt_utils|evaluation_loop|EvalLoopContainer|nested_concat")
 _WHY = "The texts give no evaluation settings to estimate with: the traceback alone shows that predictions gather on the card."
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from advisor.deviation import extra
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -27,7 +26,7 @@ def _shared_unit(run: Run, _evidence: Evidence) -> str | None:
     return "adapters and frozen weights share a unit: its gradient is as large as the whole unit" if mixed else None
 
 
-_REDUCES = re.compile(r"distributed/fsdp/\w+\.py:_(reduce_grad\w*|post_backward_\w+)")
+_REDUCES = pattern(r"distributed/fsdp/\w+\.py:_(reduce_grad\w*|post_backward_\w+)")
 
 
 def _larger(run: Run, evidence: Evidence) -> str | None:

@@ -6,6 +6,7 @@ import re
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import growth
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
@@ -21,7 +22,7 @@ def _device(run: Run, _evidence: Evidence) -> str | None:
     return "the checkpoint is read to the device" if run.job.resume is not None and run.job.resume.map == "device" else None
 
 
-_RESUMED = re.compile(
+_RESUMED = pattern(
     r"--(?:resume|resume[-_]from(?:[-_]checkpoint)?|load[-_]checkpoint|load[-_]from|restore)[ =]+[^\s-]|\bresum(?:e|ed|ing) (?:training )?from\b", re.IGNORECASE
 )
 

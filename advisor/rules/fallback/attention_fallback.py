@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import fingerprint, snapshots
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -15,7 +14,7 @@ from advisor.run import Run
 
 FUSED = frozenset({"sdpa", "flash-2", "flash-3", "flex", "xformers", "te-fused"})
 NO_FUSED = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers", "deberta-v2", "deberta"})  # transformers modeling code: _supports_sdpa is not set
-_PLACES = re.compile(r"^(?:self\.)?\w*(?:model|module|block|layer|net|encoder|decoder)\w*\.(?:to|cuda)\(")  # of whole modules
+_PLACES = pattern(r"^(?:self\.)?\w*(?:model|module|block|layer|net|encoder|decoder)\w*\.(?:to|cuda)\(")  # of whole modules
 SOFTCAP_KNOWN = "the model's attention has a soft cap, which SDPA does not take"
 
 

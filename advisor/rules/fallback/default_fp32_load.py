@@ -6,6 +6,7 @@ import re
 
 from advisor.deviation import widened
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import counters, fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -64,11 +65,11 @@ def _wide_request(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "unit", "weight", "vocabulary-weight", alone=True, dtype="fp32")
 
 
-_FP32 = re.compile(r"^\s*(?:>>> |Out ?\[\d+\]: )?torch\.float32(?:[\s,]+[\d_,]{7,18})?\s*$")
-_MATRIX = re.compile(
+_FP32 = pattern(r"^\s*(?:>>> |Out ?\[\d+\]: )?torch\.float32(?:[\s,]+[\d_,]{7,18})?\s*$")
+_MATRIX = pattern(
     r"\b(?:layers|h|blocks?|layer)\.\d+\.(?!.*(?:norm|ln_|lora|exp_avg|momentum|grad))[\w.]+\.weight\b.{0,40}\b(?:torch\.)?float32\b"
 )  # named_parameters, printed
-_ASKED = re.compile(r"parameters\(\)\)?\S*\.dtype|\.weight\.dtype|\bp(?:aram)?\.dtype|model\.dtype")
+_ASKED = pattern(r"parameters\(\)\)?\S*\.dtype|\.weight\.dtype|\bp(?:aram)?\.dtype|model\.dtype")
 
 
 def _shown(run: Run, evidence: Evidence) -> str | None:

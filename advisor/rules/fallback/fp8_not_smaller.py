@@ -6,6 +6,7 @@ import re
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import console, counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
@@ -13,7 +14,7 @@ from advisor.rules.situation import near, weight_bytes
 from advisor.run import Run
 from advisor.units import show
 
-_SIXTEEN = re.compile(r"\b(fp16|bf16|float16|bfloat16)\b", re.IGNORECASE)
+_SIXTEEN = pattern(r"\b(fp16|bf16|float16|bfloat16)\b", re.IGNORECASE)
 
 
 def _applies(run: Run, _evidence: Evidence) -> str | None:

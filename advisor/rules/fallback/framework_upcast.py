@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from advisor.deviation import widened
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import rises
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -32,7 +31,7 @@ def _rise(run: Run, evidence: Evidence) -> str | None:
     return rises.matching(evidence, 2 * held, "all weights in fp32 instead of 16 bit")
 
 
-_WIDENS = re.compile(r"(nn/modules/module|modeling_utils)\.py:float$")
+_WIDENS = pattern(r"(nn/modules/module|modeling_utils)\.py:float$")
 
 
 def _fault(run: Run, evidence: Evidence) -> Run | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import console, counters, fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -48,7 +47,7 @@ def _request(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "expert-stack") if run.job.method.base in QUANTISED else None
 
 
-_MODULES = re.compile(r"Linear4bit|Linear8bitLt|Params4bit|Int8Params|QuantLinear|WQLinear|HQQLinear|is_loaded_in_[48]bit|is_quantized")
+_MODULES = pattern(r"Linear4bit|Linear8bitLt|Params4bit|Int8Params|QuantLinear|WQLinear|HQQLinear|is_loaded_in_[48]bit|is_quantized")
 
 
 def _none_replaced(_run: Run, evidence: Evidence) -> str | None:
@@ -59,7 +58,7 @@ def _none_replaced(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
-_WEIGHT = re.compile(
+_WEIGHT = pattern(
     r"\b(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|qkv_proj|query_key_value|fc[12]|dense\w*)\b[\w.]*\.weight\b.{0,40}\b(bfloat16|float16|float32)\b"
 )
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import snapshots, static_state
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Form, Mark, Rule
@@ -25,7 +24,7 @@ def _least(run: Run, evidence: Evidence) -> str | None:
     return smallest_batch(run) if full and run.job.offload.optimizer in (None, "none") else None
 
 
-_FP32_STATE = re.compile(r"exp_avg(?:_sq)?\b.{0,40}torch\.float32|<class 'torch\.optim\.adamw?\.AdamW?'>|torch\.float32.{0,40}exp_avg(?:_sq)?\b")
+_FP32_STATE = pattern(r"exp_avg(?:_sq)?\b.{0,40}torch\.float32|<class 'torch\.optim\.adamw?\.AdamW?'>|torch\.float32.{0,40}exp_avg(?:_sq)?\b")
 _NARROW = frozenset({"adamw-8bit", "paged-adamw-8bit"})
 
 

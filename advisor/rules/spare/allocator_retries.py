@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.run import Run
 
-_RETRIES = re.compile(r"(?:cudaMalloc retries|num_alloc_retries|num_device_alloc_retries)['\"]?\s*[:=|]?\s*(\d{1,9})", re.IGNORECASE)
+_RETRIES = pattern(r"(?:cudaMalloc retries|num_alloc_retries|num_device_alloc_retries)['\"]?\s*[:=|]?\s*(\d{1,9})", re.IGNORECASE)
 
 
 def _retries(_run: Run, evidence: Evidence) -> str | None:

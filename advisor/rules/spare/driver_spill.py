@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.run import Run
 from advisor.units import GIB, MIB, show
 
 LEAST = GIB // 2  # of host memory mapped to the card: the desktop and pinned buffers alone take some hundred MiB
-_SHARED = re.compile(
+_SHARED = pattern(
     r"shared GPU memory\W{0,3}(?:\s?usage)?[^\d\n]{0,24}(\d{1,4}(?:\.\d{1,2})?)\s?(?:/\s?\d{1,4}(?:\.\d{1,2})?\s?)?(GB|GiB|MB|MiB)\b", re.IGNORECASE
 )
 

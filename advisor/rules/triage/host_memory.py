@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import host
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
@@ -37,7 +36,7 @@ def _copies(run: Run, evidence: Evidence) -> str | None:
     return f"{ranks} ranks that each read the weights hold {show(whole * ranks)} of the host's memory"
 
 
-_PERCENT = re.compile(r"CPU Virtual Memory:\s+used = [\d.]{1,12} GB, percent = ([\d.]{1,6})%")
+_PERCENT = pattern(r"CPU Virtual Memory:\s+used = [\d.]{1,12} GB, percent = ([\d.]{1,6})%")
 
 
 def _used_up(_run: Run, evidence: Evidence) -> str | None:
