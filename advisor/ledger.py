@@ -159,12 +159,19 @@ class Ledger:
 
     def at(self, phase: str) -> int:
         """The largest allocated bytes within a phase; 0 where the job has no such phase."""
-        return self.peak((phase,)).bytes
+        return self._by_phase().get(phase, 0)
 
     def phases(self) -> dict[str, int]:
         """Allocated bytes of each phase that the job has."""
-        present = {m.phase for m in self.moments}
-        return {phase: self.at(phase) for phase in PHASES if phase in present}
+        largest = self._by_phase()
+        return {phase: largest[phase] for phase in PHASES if phase in largest}
+
+    def _by_phase(self) -> dict[str, int]:
+        sums = self.allocated_by_moment()
+        largest: dict[str, int] = {}
+        for moment in self.moments:
+            largest[moment.phase] = max(sums[moment.id], largest.get(moment.phase, 0))
+        return largest
 
     def by_part(self, moment: str | None = None) -> dict[str, int]:
         """Bytes by part at a moment (the peak), in the fixed order of :data:`PARTS`, zero parts left out."""
@@ -190,7 +197,7 @@ class Ledger:
 
     def expected_totals(self) -> dict[str, Interval]:
         """The totals without a range (low = expected = high)."""
-        allocated = self.peak().bytes
+        allocated = max(self.allocated_by_moment().values(), default=0)
         reserved = allocated + self.outside("allocator")
         used = reserved + self.outside("context")
         figures = {"max_allocated": allocated, "max_reserved": reserved, "device_used": used, "host": self.host_peak()}

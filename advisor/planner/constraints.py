@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from advisor.rules.rule import TIERS
 from advisor.techniques import Technique
@@ -106,6 +107,7 @@ def altered(name: str, kind: str | None) -> int:
 ORDER: dict[str, int] = {tier: index for index, tier in enumerate(TIERS)}
 
 
+@lru_cache(maxsize=20_000)
 def compatible(ids: frozenset[str]) -> bool:
     """Whether no two of the techniques answer the same question."""
     return all(len(group & ids) <= 1 for group in GROUPS)

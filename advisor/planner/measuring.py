@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 from advisor.arithmetic import CannotEstimate, estimate
 from advisor.job import JobError
@@ -47,7 +47,7 @@ class Candidate:
         allocated = self.ledger.totals()["max_allocated"]
         return allocated.high - allocated.expected
 
-    @property
+    @cached_property
     def ids(self) -> frozenset[str]:
         """The techniques that were applied."""
         return frozenset(i for i, _ in self.changes)
@@ -118,8 +118,9 @@ class Bench:
             return self.start, True, 0
         if key not in self._made:
             name, times = key[-1]
-            before = self._applied((*key[:-1], (name, times - 1)) if times > 1 else key[:-1])
-            after = self.apply(name, before[0]) if before is not None else None
+            at_once = times == 1 or all_techniques()[name].often is not None
+            before = self._applied(key[:-1] if at_once else (*key[:-1], (name, times - 1)))
+            after = self.apply(name, before[0], times if at_once else 1) if before is not None else None
             if before is None or after is None:
                 self._made[key] = None
             else:
@@ -132,10 +133,11 @@ class Bench:
         """A run that was made otherwise (a layout), measured as the outcome of ``changes``; numbers stay exact where ``base``'s were."""
         return self._measured(changes, run, base.exact, base.altered)
 
-    def apply(self, name: str, run: Run) -> Run | None:
+    def apply(self, name: str, run: Run, times: int = 1) -> Run | None:
         """The changed run; the reason why not is kept."""
+        technique = all_techniques()[name]
         try:
-            after = all_techniques()[name].apply(run)
+            after = technique.often(run, times) if technique.often is not None else technique.apply(run)
         except JobError as error:
             self.refused.setdefault(name, str(error))
             return None
@@ -158,9 +160,13 @@ class Bench:
 
 def ordered(changes: Sequence[Change]) -> Changes:
     """Changes in the order of application: by tier, then as the techniques are registered."""
-    table = all_techniques()
-    rank = {name: index for index, name in enumerate(table)}
-    return tuple(sorted(changes, key=lambda c: (ORDER[table[c[0]].tier], rank[c[0]])))
+    rank = _ranks()
+    return tuple(sorted(changes, key=lambda c: rank[c[0]]))
+
+
+@cache
+def _ranks() -> dict[str, tuple[int, int]]:
+    return {name: (ORDER[technique.tier], index) for index, (name, technique) in enumerate(all_techniques().items())}
 
 
 def technique_of(change: Change) -> Technique:

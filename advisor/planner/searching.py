@@ -59,7 +59,7 @@ def quickest(bench: Bench, base: Candidate, start: Candidate) -> Candidate:
 def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str], *, heavy: int, altering: int, tightly: bool = False) -> list[Candidate]:
     """Fitting minimal sets on top of ``base``, cheapest first; empty where none was found."""
     singles = by_saving(bench, base, options(bench, base, tiers, heavy=heavy, altering=altering))
-    everything = _descend(bench, base, singles)
+    everything = _descend(bench, base, singles, tightly=tightly)
     if not bench.fits(everything, tightly=tightly):
         return []  # even all of it together is not enough: a later stage has more to choose from
     seen: dict[Changes, Candidate] = {}
@@ -93,13 +93,15 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
     return sorted(minimal.values(), key=lambda c: cost(c, start))
 
 
-def _descend(bench: Bench, base: Candidate, singles: list[Change]) -> Candidate:
-    """About the least that these changes can reach: one after the other while it still saves, beginning with each that excludes or opens others."""
-    ways = [_greedy(bench, base, singles)]
+def _descend(bench: Bench, base: Candidate, singles: list[Change], *, tightly: bool) -> Candidate:
+    """A set that fits, or about the least that these changes can reach: one after the other while it still saves, beginning with each that excludes others."""
+    least = _greedy(bench, base, singles)
     for first in singles:
+        if bench.fits(least, tightly=tightly):
+            return least
         if first[0] in PAYS_LATER | {"lora", "dora", "galore"}:
-            ways.append(_greedy(bench, base, [first, *(s for s in singles if s != first)]))
-    return min(ways, key=lambda c: c.used_bytes)
+            least = min(least, _greedy(bench, base, [first, *(s for s in singles if s != first)]), key=lambda c: c.used_bytes)
+    return least
 
 
 def _greedy(bench: Bench, base: Candidate, singles: list[Change]) -> Candidate:

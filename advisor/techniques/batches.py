@@ -34,9 +34,7 @@ def _smaller(micro: int, total: int) -> int:
     return next(m for m in range(max(1, micro // 2), 0, -1) if total % m == 0)
 
 
-@technique("smaller-micro-batch", tier="batch")
-def smaller_micro_batch(run: Run) -> Run | NotApplicable:
-    """Half as many sequences a forward pass, twice as many passes a step."""
+def _halved(run: Run, times: int) -> Run | NotApplicable:
     b, p = run.job.batch, run.job.parallel
     if b.micro_batch is None:
         return NotApplicable("the micro batch is not known")
@@ -44,12 +42,22 @@ def smaller_micro_batch(run: Run) -> Run | NotApplicable:
         return NotApplicable("the micro batch is one sequence already")
     if run.job.optimizer.in_backward:
         return NotApplicable("accumulation does not go with a step inside the backward pass")
-    if (p.pipeline or 1) > 1 and p.microbatches:
-        micro = _smaller(b.micro_batch, b.micro_batch * p.microbatches)
-        return run.but(batch={"micro_batch": micro}, parallel={"microbatches": b.micro_batch * p.microbatches // micro})
-    accumulation = b.gradient_accumulation or 1
-    micro = _smaller(b.micro_batch, b.micro_batch * accumulation)
-    return run.but(batch={"micro_batch": micro, "gradient_accumulation": b.micro_batch * accumulation // micro})
+    in_flight = p.microbatches if (p.pipeline or 1) > 1 else None
+    total = b.micro_batch * (in_flight or b.gradient_accumulation or 1)
+    micro = b.micro_batch
+    for _ in range(times):
+        if micro == 1:
+            return NotApplicable("the micro batch is one sequence by then")
+        micro = _smaller(micro, total)
+    if in_flight:
+        return run.but(batch={"micro_batch": micro}, parallel={"microbatches": total // micro})
+    return run.but(batch={"micro_batch": micro, "gradient_accumulation": total // micro})
+
+
+@technique("smaller-micro-batch", tier="batch", often=_halved)
+def smaller_micro_batch(run: Run) -> Run | NotApplicable:
+    """Half as many sequences a forward pass, twice as many passes a step."""
+    return _halved(run, 1)
 
 
 @technique("shorter-sequence", tier="batch", exact=False, alters_learning=True)

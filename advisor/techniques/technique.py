@@ -43,6 +43,7 @@ class Technique:
     estimated: bool = True
     alters_learning: bool = False
     flags: Callable[[Run, Run], Flags] | None = None  # (before, after): where exactness depends on the run
+    often: Callable[[Run, int], Run | NotApplicable] | None = None  # so many times at once, the same as one after the other
 
     def judged(self, before: Run, after: Run) -> Flags:
         """Whether this application is exact and whether it alters what is learned."""
@@ -60,13 +61,14 @@ def technique(
     estimated: bool = True,
     alters_learning: bool = False,
     flags: Callable[[Run, Run], Flags] | None = None,
+    often: Callable[[Run, int], Run | NotApplicable] | None = None,
 ) -> Callable[[Callable[[Run], Run | NotApplicable]], Callable[[Run], Run | NotApplicable]]:
     """Register a function as a technique."""
 
     def register(function: Callable[[Run], Run | NotApplicable]) -> Callable[[Run], Run | NotApplicable]:
         if id in _REGISTRY:
             raise ValueError(f"technique {id!r} is registered twice")
-        _REGISTRY[id] = Technique(id, tier, function, exact, estimated, alters_learning, flags)
+        _REGISTRY[id] = Technique(id, tier, function, exact, estimated, alters_learning, flags, often)
         return function
 
     return register
