@@ -9,7 +9,7 @@ from typing import Any
 from advisor.evidence import Fact, NotUnderstood
 from advisor.frameworks.codecs import CODECS, SILENT
 from advisor.frameworks.derive import DERIVATIONS
-from advisor.frameworks.key import Key, Unread
+from advisor.frameworks.key import CHOSEN, Key, Unread
 from advisor.frameworks.matching import EMPTY, matches, word
 from advisor.frameworks.table import Entry, Table, canonical, common_harmless
 
@@ -57,6 +57,9 @@ def decode(keys: Sequence[Key], tables: Sequence[Table], name: str, *, last_wins
             elif (mark := (table.name, key.scope, number)) not in joint:
                 joint.add(mark)
                 _joint(key, keys, entry, number, name, found, refused, taken, last_wins)
+            elif position not in taken:  # a second call of the same kind
+                taken.add(position)
+                _again(key, keys, name, refused)
     ordered = sorted(found.values(), key=lambda f: f.fact.field)
     return Decoded(tuple(f.fact for f in ordered), (*refused, *_rest(keys, tables, name, taken)), frozenset(taken))
 
@@ -142,6 +145,17 @@ def _joint(
         _put(found, _fact(field, value, deciding, name, why if not guessed or field in guessed else None), deciding.weak or weak, number, last_wins)
 
 
+def _again(key: Key, keys: Sequence[Key], name: str, refused: list[NotUnderstood]) -> None:
+    """A key of a group that was understood already: a word where its value is another one."""
+    first = next(k for k in keys if k.scope == key.scope and canonical(k.path) == canonical(key.path))
+    if first.value != key.value and key.value is not None:
+        refused.append(
+            NotUnderstood(
+                f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", f"another {key.scope or 'line'} says {_short(first.value)}; that was counted"
+            )
+        )
+
+
 def _gather(key: Key, keys: Sequence[Key], entry: Entry, last_wins: bool) -> dict[str, tuple[int, Key]]:
     """The entry's keys as they were seen, by the entry's own spelling: those of the same call first, then of the whole text."""
     own = {canonical(k): (entry.key if k in entry.also and entry.key else k) for k in entry.all_keys}
@@ -160,7 +174,7 @@ def _derived(derive: str, raw: Mapping[str, Any], key: Key, name: str, refused: 
     derivation = DERIVATIONS[derive]
     if derivation.of_paths:
         raw = {k: (v.leaf or v) if isinstance(v, Unread) else v for k, v in raw.items()}
-    raw = {k: True if k in derivation.presence and v is not None else v for k, v in raw.items()}
+    raw = {k: True if k in derivation.presence and v is not None and not _chosen(v) else v for k, v in raw.items()}
     for path, value in raw.items():
         if isinstance(value, Unread) and path not in derivation.tolerates:
             refused.append(NotUnderstood(f"{name}:{key.line}", f"{path} = {value}", _NOT_LITERAL))
@@ -174,6 +188,11 @@ def _derived(derive: str, raw: Mapping[str, Any], key: Key, name: str, refused: 
     except (ValueError, TypeError, OverflowError) as error:
         refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", str(error)))
         return {}, None
+
+
+def _chosen(value: Any) -> bool:
+    """Whether a condition chooses the value: nothing is settled by its being there."""
+    return isinstance(value, Unread) and value.source == CHOSEN
 
 
 def _refuse(key: Key, entry: Entry, raw: Mapping[str, Any], name: str, refused: list[NotUnderstood]) -> None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+CHOSEN = "a condition"  # the source of a value that a condition chooses: ``ref if full else None``
 Plain = None | bool | int | float | str
 
 

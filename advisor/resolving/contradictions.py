@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from advisor.job import Job
@@ -104,6 +105,35 @@ def _offload_without_zero(run: Run) -> str | None:
     return None
 
 
+def _steps_before_the_sum(run: Run) -> str | None:
+    """torchtune 0.6 (recipes/full_finetune_distributed.py and the like) and transformers' layerwise optimizers raise; elsewhere each micro batch is a step."""
+    steps = run.job.batch.gradient_accumulation or 1
+    if not run.job.optimizer.in_backward or steps == 1:
+        return None
+    raises = (
+        f"{run.job.framework.name} stops with an error" if run.job.framework.name in ("torchtune", "hf-trainer", "llama-factory") else "nothing is accumulated"
+    )
+    return (
+        f"Each parameter is to be stepped as soon as its gradient exists (optimizer.in_backward), and gradients are to be accumulated over {steps} micro "
+        f"batches: {raises}. Set the accumulation to 1, or leave the optimizer out of the backward pass."
+    )
+
+
+def _refused_reference(run: Run) -> str | None:
+    """trl DPOTrainer 0.7 to 0.27: ValueError for both, from 0.8 on unless force_use_ref_model is set; from 0.28 on the model that is passed is kept."""
+    fact, versions, objective = run.facts.get("reference"), run.job.framework.versions or {}, run.job.objective
+    if fact is None or fact.kind != "read" or run.job.reference != "copy" or objective != "dpo" or run.job.method.kind not in family.ADAPTERS:
+        return None
+    version = re.match(r"0\.(\d+)", str(versions.get("trl", "")))
+    forced = run.seen is not None and any(key.rpartition(".")[2] == "force_use_ref_model" for _, key, _ in run.seen.seen_keys)
+    if version is None or int(version[1]) >= 28 or forced:
+        return None
+    return (
+        f"{fact.where} passes a reference model beside adapters: TRL {versions['trl']} raises a ValueError for both where a peft_config is given. "
+        "Pass ref_model=None: the base with its adapters off is the reference."
+    )
+
+
 def _adapter_off_without_adapters(run: Run) -> str | None:
     if run.job.reference == "adapter-off" and run.job.method.kind not in family.ADAPTERS:
         return f"reference is adapter-off and method.kind is {run.job.method.kind}: without adapters there is nothing to switch off, so a copy is needed."
@@ -127,6 +157,8 @@ _CHECKS: tuple[Callable[[Run], str | None], ...] = (
     _context_beyond_shards,
     _expert_beyond_ranks,
     _offload_without_zero,
+    _steps_before_the_sum,
+    _refused_reference,
     _adapter_off_without_adapters,
     _longer_than_positions,
 )

@@ -208,6 +208,7 @@ def test_optional_sections_stay_absent() -> None:
         ({"parallel": {"strategy": "fsdp2", "context": 8, "shard": 4}}, "parallel.context"),
         ({"parallel": {"strategy": "zero2", "shard": 4}, "offload": {"parameters": "cpu"}}, "below stage 3"),
         ({"reference": "adapter-off", "method": {"kind": "full"}}, "nothing to switch off"),
+        ({"framework": {"name": "torchtune"}, "optimizer": {"in_backward": True}, "batch": {"gradient_accumulation": 8}}, "torchtune stops with an error"),
         ({"batch": {"seq_len": 10_000_000}}, "max_position_embeddings"),
     ],
 )

@@ -18,6 +18,7 @@ from advisor.frameworks.derive.loading import (
     classification_head,
     deepspeed_file,
     expandable,
+    given_reference,
     load_dtype,
     swift_dtype,
     write_bitsandbytes,
@@ -62,6 +63,7 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "load-dtype": Derivation(
         load_dtype, write_load_dtype, inferred=AS_LOADED, inferred_fields=("precision.weights",), samples=({"load.dtype": "bf16"}, {"load.dtype": "fp32"})
     ),
+    "given-reference": Derivation(given_reference, presence=("ref_model",)),
     "prompt-and-completion": Derivation(prompt_and_completion),
     "axolotl-kernels": Derivation(axolotl_kernels, write_axolotl_kernels, samples=({"activations.kernels": ("rmsnorm", "swiglu")},)),
     "accelerate-processes": Derivation(accelerate_processes),

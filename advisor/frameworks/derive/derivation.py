@@ -28,5 +28,5 @@ class Derivation:
     still: str | None = None  # what is not known although the keys were read: the key is listed with it
     of_paths: bool = False  # the end of a path says enough where its beginning is not known
     tolerates: tuple[str, ...] = ()  # keys that may be unknown without a word: what they would add is known otherwise
-    presence: tuple[str, ...] = ()  # keys that say enough by being there, whatever their value
+    presence: tuple[str, ...] = ()  # keys that say enough by being there, whatever their value (unless a condition chooses it: it may be none)
     samples: tuple[Mapping[str, Any], ...] = ()

@@ -58,6 +58,11 @@ def classification_head(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {"model.classes": count(labels) if isinstance(labels, int) or str(labels).isdigit() else 2}
 
 
+def given_reference(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A reference model that the script builds and passes is resident; ``None`` leaves the choice to the trainer."""
+    return {"reference": "copy"} if raw.get("ref_model") else {}
+
+
 def bitsandbytes(raw: Mapping[str, Any]) -> dict[str, Any]:
     """``BitsAndBytesConfig``: 4-bit is fp4 unless the type says nf4; both switches off say that nothing is quantised here."""
     four, eight = (raw.get(key) is not None and flag(raw[key]) for key in ("load_in_4bit", "load_in_8bit"))

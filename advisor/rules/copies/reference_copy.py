@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.rules import remainder
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
 from advisor.rules.situation import ADAPTER, ONLINE, PREFERENCE, sharded
@@ -39,6 +39,24 @@ def _loaded_twice(run: Run, evidence: Evidence) -> str | None:
     ]
     done = max(len(bars), max((line.count for line in bars), default=0))
     return f"{done} models were loaded to the end" if done >= 2 and run.job.objective in PREFERENCE | ONLINE else None
+
+
+def _needless(run: Run, _evidence: Evidence) -> str | None:
+    """Adapters are trained, so the base is the reference already; the script passes a model of its own all the same."""
+    fact = run.facts.get("reference")
+    passed = fact is not None and fact.kind in ("read", "stated") and run.job.reference == "copy" and run.job.method.kind in ADAPTER
+    return "a reference model is given although the base with its adapters off is one: the trainer keeps what it is given" if passed else None
+
+
+def _base_is_reference(run: Run, _evidence: Evidence) -> str | None:
+    return "with adapters, the base itself is the reference" if run.job.method.kind in ADAPTER and run.job.reference != "copy" else None
+
+
+def _form(run: Run, evidence: Evidence) -> Form | None:
+    if _needless(run, evidence) is None:
+        return None
+    title = "A reference model is passed and kept beside a base that, its adapters off, is the same model"
+    return Form(title, ("adapter-reference", "precompute-reference", "offload-reference"))
 
 
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
@@ -95,7 +113,14 @@ RULE = Rule(
             -2.5,
             "adapters",
             "with PEFT the base with adapters switched off is the reference",
-            when=lambda run, _: "with adapters, the base itself is the reference" if run.job.method.kind in ADAPTER else None,
+            when=_base_is_reference,
+        ),
+        Mark(
+            "reference-copy-needless",
+            2.0,
+            "passed beside adapters",
+            "trl DPOTrainer, KTOTrainer: a ref_model that is passed is kept, PEFT or not (DPO with a peft_config: since 0.28, or force_use_ref_model)",
+            when=_needless,
         ),
         Mark(
             "reference-copy-sharded",
@@ -107,6 +132,7 @@ RULE = Rule(
         *share_marks("reference-copy", "reference", "reward", "critic", some=0.15, most=0.25, weights=(1.0, 1.0), noun="frozen copies"),
     ),
     fault=_fault,
+    form=_form,
     remedies=("precompute-reference", "adapter-reference", "offload-reference", "zero-3"),
     fires=(
         Example(
@@ -123,6 +149,19 @@ RULE = Rule(
                 activations="{checkpointing: full}",
             ),
             text=trace("deepspeed/runtime/zero/stage_1_and_2.py|backward") + oom("1.57 GiB", allocated=37.5, capacity=39.39),
+        ),
+        Example(
+            "LoRA with a reference model that is passed all the same",
+            job=job(
+                objective="dpo",
+                method="{kind: lora, rank: 16}",
+                precision="{weights: bf16}",
+                reference="copy",
+                batch="{micro_batch: 2, seq_len: 2048}",
+                hardware="{gpu: a100-40gb}",
+                activations="{checkpointing: full}",
+            ),
+            text=trace("trl/trainer/dpo_trainer.py|compute_loss") + oom("1002.00 MiB", allocated=37.5, capacity=39.39),
         ),
     ),
     quiet=(Example("supervised training", job=job(objective="sft", batch="{micro_batch: 8, seq_len: 4096}"), text=oom("512.00 MiB", allocated=76.5)),),
