@@ -106,8 +106,10 @@ def needed(text: str) -> Words:
                     at = _skipped(text, at)
             case 6:
                 level.bar()
-            case _:
+            case 7 if level.run or level.atom:
                 level.repeated(token[7])
+            case _:
+                return ()
     words = levels[0].end() if len(levels) == 1 else ()
     return words if words and min(map(len, words)) >= SHORTEST else ()
 
