@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from advisor.evidence import Failure
+from advisor.evidence import Failure, Frame
 from advisor.reading import bitsandbytes, collectives, engines, jax_tf, pytorch
 from advisor.reading.found import Found
 from advisor.reading.lines import Excerpt, LogLine
@@ -31,6 +31,7 @@ _WORDS = (  # one of these is in every line that a reader's head finds: a cheap 
 )  # fmt: skip
 _NOT_FAILURES = lazily(r"KeyboardInterrupt|SystemExit|StopIteration|GeneratorExit|Warning$")
 _SHARED = lazily(r"multiprocessing[/\\](?:synchronize|heap|shared_memory|reductions|queues)")  # semaphores and tensors between processes live in /dev/shm
+_STATEMENT = lazily(r"^\s{2,40}(?:return |[\w.\[\], ]{1,80} = )?[A-Za-z_][\w.]{0,80}\(.{1,300}\)?$")
 _WRAPPED = ("outofmemory", "triedtoallocate", "totalcapacityof")
 
 
@@ -58,12 +59,12 @@ def _of_stream(lines: list[LogLine], name: str) -> Iterator[Failure]:
         trace = _trace_for(found_traces, index, length)
         if trace is not None:
             explained.add(trace.at)
-        yield _failure(found, lines[index], name, window, trace)
+        yield _failure(found, lines[index], name, window, trace.frames if trace is not None else _statement(lines, index, name))
         index += length
     for trace in found_traces:
         if trace.at not in explained and trace.exception is not None and not _NOT_FAILURES.search(trace.exception):
             at = lines[trace.at]
-            yield _failure(Found("not-memory", details=(("exception", trace.exception),)), at, name, at.text, trace)
+            yield _failure(Found("not-memory", details=(("exception", trace.exception),)), at, name, at.text, trace.frames)
 
 
 def _at(lines: list[LogLine], index: int) -> tuple[Found | None, int, str]:
@@ -122,15 +123,26 @@ def _trace_for(found: Sequence[Trace], index: int, length: int) -> Trace | None:
     if closing is not None:
         return closing
     above = [t for t in found if t.at < index and index - t.at <= 3 and t.exception is None]
-    return above[-1] if above else None
+    if above:
+        return above[-1]
+    return next((t for t in found if 0 <= t.start - index - length <= 2 and t.exception is None), None)  # some loggers print where after what
 
 
-def _failure(found: Found, line: LogLine, name: str, window: str, trace: Trace | None) -> Failure:
+def _statement(lines: Sequence[LogLine], index: int, name: str) -> tuple[Frame, ...]:
+    """The code line that stands directly above an error where the frame's own line was cut off."""
+    if index == 0 or lines[index - 1].number != lines[index].number - 1 or exception_of(lines[index].text) is None:
+        return ()
+    text = lines[index - 1].text
+    if not _STATEMENT.match(text) or len(text) > 400:
+        return ()
+    return (Frame(f"{name}:{lines[index - 1].number}", "", 0, "", text.strip()[:240], lines[index - 1].rank),)
+
+
+def _failure(found: Found, line: LogLine, name: str, window: str, frames: tuple[Frame, ...]) -> Failure:
     sizes = found.sizes
     private = sizes.get("private_pool")
     allocated = sizes.get("allocated")
     unallocated = pytorch.reserved_unallocated(sizes)
-    frames = trace.frames if trace is not None else ()
     if dict(found.details).get("what") == "disk" and any(_SHARED.search(f.file) for f in frames):
         found = replace(found, kind="host-memory", details=(("what", "shared memory"), ("signal", 7)))
     decided = None if found.phase else phase_of(frames)

@@ -150,6 +150,12 @@ _PROGRESS: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
             r"loading optimizer",
         ),
         (
+            "sync",
+            r"update_weights_from_(?:distributed|tensor|disk|ipc)|\b(?:sync(?:ing|hroni[sz]ing)|broadcasting|updating|refitting) (?:\w+ ){0,3}weights\b|"
+            r"\bweight (?:sync\w*|update|transfer)\b",
+        ),
+        ("merge", r"\bmerge_and_unload\b|\bMerging (?:the )?(?:LoRA|adapters?|weights)\b"),
+        (
             "load",
             r"Loading (?:checkpoint shards|safetensors|pipeline components|model|weights)|Memory stats after model init|model loading|"
             r"Materializing param",

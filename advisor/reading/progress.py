@@ -1,4 +1,4 @@
-"""The phase of a failure that has no telling frames, from what the logs say last before it."""
+"""The phase of a failure that has no telling frames: from what the logs say last before it, or else from what its reporter says."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from advisor.evidence import Failure
 from advisor.reading.lines import Excerpt
 from advisor.reading.phase import phase_of_progress
+from advisor.reading.told import phase_told
 
 
 def with_progress(failures: Sequence[Failure], texts: Sequence[Excerpt]) -> tuple[Failure, ...]:
@@ -22,4 +23,7 @@ def with_progress(failures: Sequence[Failure], texts: Sequence[Excerpt]) -> tupl
         if told is not None:
             details = (*first.details, ("phase_from", f"the log's last word before it: {told[1].strip()[:120]}"))
             return (replace(first, phase=told[0], details=details), *failures[1:])
+    if first.kind == "gpu-memory" and (said := phase_told(texts)) is not None:
+        details = (*first.details, ("phase_from", f"what was written beside it: {said[1].strip()[:120]}"))
+        return (replace(first, phase=said[0], details=details), *failures[1:])
     return tuple(failures)

@@ -20,6 +20,7 @@ from advisor.reading.ordering import ordered
 from advisor.reading.progress import with_progress
 from advisor.reading.rule_lines import lines_of
 from advisor.reading.snapshot.telling import Told, joined
+from advisor.reading.told import failure_told
 
 CONFIG_BYTES = 1024 * 1024  # a config is some kilobytes; a notebook with its outputs may be larger and is named .ipynb
 NOTEBOOK_BYTES = 16 * 1024 * 1024
@@ -58,6 +59,8 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
     named = bases(gathered.seen_keys)
     gathered.ranked = beneath(gathered.ranked, named)
     gathered.not_understood = without_given(gathered.not_understood, named, (source.name for source in gathered.sources))
+    if not gathered.failures and not told and (said := failure_told(gathered.excerpts)) is not None:
+        gathered.failures.append(said)
     failures = with_progress(ordered(list(joined(tuple(gathered.failures), told)), gathered.stamps), gathered.excerpts)
     guessed = [card for failure in failures[:1] if (card := capacity.card_of_failure(failure)) is not None]
     if not any(item.fact.field == "framework.name" and item.fact.value != "custom" for item in gathered.ranked):

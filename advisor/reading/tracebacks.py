@@ -15,7 +15,7 @@ from advisor.reading.pattern import pattern as lazily
 MAX_FRAMES = 400
 
 _START = lazily(r"Traceback \(most recent call last\)|─ Traceback \(most recent|^-{20,}$|Traceback \(most recent call")
-_PLAIN = lazily(r'^\s*[|+ ]{0,8}File "([^"]{1,600})", line (\d{1,7})(?:, in (.{1,300}))?$')
+_PLAIN = lazily(r'^\s*[|+ ]{0,8}File "([^"]{1,600})",(?: line (\d{1,7})(?:, in (.{1,300}))?| in ([\w.<>]{1,200}))$')  # people cut the line's number out
 _NOTEBOOK = lazily(r"^\s*(?:File )?((?:[A-Za-z]:)?[\w./\\~<>@+-]{1,400}?\.py|<[^>]{1,80}>):(\d{1,7}),? in ([\w.<>]{1,200})")
 _NOTEBOOK_OLD = lazily(r"^\s*((?:[A-Za-z]:)?[\w./\\~@+-]{1,400}?\.py|<ipython-input[^>]{1,80}>) in ([\w.<>]{1,200})\(")
 _CELL = lazily(r"^\s*(?:Cell In|Input In) ?\[(\d{1,6})\], (?:line (\d{1,7})|in )")
@@ -71,10 +71,12 @@ def package_path(path: str) -> str:
 def frame_of(line: LogLine, where: str) -> Frame | None:
     """The frame that a line names, without its code."""
     text = line.text
-    if ("line" not in text and ".py" not in text and "<" not in text) or len(text) > 1200:
+    if (".py" not in text and "line" not in text and "<" not in text) or len(text) > 1200:
         return None
-    if (m := _PLAIN.match(text)) is not None or (m := _BOXED.match(text)) is not None or (m := _NOTEBOOK.match(text)) is not None:
-        return Frame(where, package_path(m[1]), int(m[2]), (m[3] or "").strip(), rank=line.rank)
+    if (m := _PLAIN.match(text)) is not None:
+        return Frame(where, package_path(m[1]), int(m[2] or 0), (m[3] or m[4] or "").strip(), rank=line.rank)
+    if (m := _BOXED.match(text)) is not None or (m := _NOTEBOOK.match(text)) is not None:
+        return Frame(where, package_path(m[1]), int(m[2]), m[3].strip(), rank=line.rank)
     if (m := _NOTEBOOK_OLD.match(text)) is not None:
         return Frame(where, package_path(m[1]), 0, m[2], rank=line.rank)
     if (m := _CELL.match(text)) is not None:

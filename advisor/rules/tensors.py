@@ -44,12 +44,7 @@ def candidates(run: Run, shape: Architecture | None, *, evaluating: bool = False
     if batch is None or seq is None:
         return
     tensor, context = p.tensor or 1, p.context or 1
-    for local, shown in ((seq // context, "seq_len"), (seq // context - 1, "(seq_len - 1)")):
-        tokens = batch * local
-        for dtype, width in WIDTHS:
-            yield Candidate(
-                "logits", f"logits in {dtype}", tokens * shape.vocab * width, f"micro_batch {batch:,} x {shown} {local:,} x vocab {shape.vocab:,} x {width}"
-            )
+    yield from _logits(run, shape, batch, seq)
     tokens = batch * seq // context
     if run.job.objective in ("dpo", "kto", "orpo"):  # chosen and rejected pass together
         for dtype, width in WIDTHS:
@@ -78,6 +73,20 @@ def candidates(run: Run, shape: Architecture | None, *, evaluating: bool = False
         yield Candidate("mask", "a seq_len x seq_len mask", batch * seq * seq * width, f"micro_batch {batch} x seq_len {seq:,}² x {width}")
     for dtype, width in WIDTHS:
         yield Candidate("hidden", f"hidden states in {dtype}", tokens * shape.hidden * width, f"{tokens:,} tokens x hidden {shape.hidden:,} x {width}")
+
+
+def _logits(run: Run, shape: Architecture, batch: int, seq: int) -> Iterator[Candidate]:
+    """Of the training step and, where there is one, of the pass that only takes log-probabilities; under tensor parallelism a rank's part of the vocabulary."""
+    tensor, local = run.job.parallel.tensor or 1, seq // (run.job.parallel.context or 1)
+    batches = {batch: "micro_batch"}
+    if run.job.rollout is not None and run.job.rollout.logprob_micro_batch is not None:
+        batches.setdefault(run.job.rollout.logprob_micro_batch, "log-prob batch")
+    for rows, named in batches.items():
+        for vocab, part in ((shape.vocab, ""), (shape.vocab // tensor, f" / {tensor} ranks"))[: 2 if tensor > 1 else 1]:
+            for tokens, shown in ((local, "seq_len"), (local - 1, "(seq_len - 1)")):
+                for dtype, width in WIDTHS:
+                    formula = f"{named} {rows:,} x {shown} {tokens:,} x vocab {shape.vocab:,}{part} x {width}"
+                    yield Candidate("logits", f"logits in {dtype}", rows * tokens * vocab * width, formula)
 
 
 def _buckets(run: Run) -> Iterator[Candidate]:
