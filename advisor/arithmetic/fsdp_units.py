@@ -39,10 +39,15 @@ def adapters_apart(ctx: Context) -> bool:
 
 
 def unsynced(ctx: Context) -> bool:
-    """Micro batches before the last run under no_sync, so that their gradients stay whole on every rank."""
+    """Micro batches before the last run under no_sync, so that their gradients stay whole on every rank.
+
+    So do a pipeline's: torch distributed/pipelining/stage.py backward_maybe_with_nosync turns the sync off and reduces once, after the last.
+    """
+    stated = ctx.job.parallel.sync_each_microbatch
+    if ctx.strategy == "fsdp2" and ctx.pipeline > 1 and (ctx.job.parallel.microbatches or ctx.accumulation) > 1:
+        return stated is not True
     if ctx.accumulation == 1:
         return False
-    stated = ctx.job.parallel.sync_each_microbatch
     return ctx.strategy == "fsdp1" and ctx.framework in NO_SYNC if stated is None else not stated
 
 

@@ -67,6 +67,8 @@ def of(ctx: Context, form: str) -> Loss:
     if ctx.source == "torchtitan" and compiled_loss(ctx):
         why = "bf16 logits; backward: logits + their gradient, the fp32 values never leave the kernel"
         return Loss(logits, 2 * logits, float(logits), why, "torchtitan components/loss.py, torch.compile(loss_fn)")
+    if ctx.source == "torchtitan" and ctx.tensor > 1:
+        return dtensor(logits)
     if ctx.source == "torchtitan":
         return Loss(
             logits + 4 + 4,
@@ -106,6 +108,16 @@ def verl(logits: int) -> Loss:
     why = "logits, divided by the temperature in place; backward: the gradient over them, and its cast for the head where they are fp32"
     source = "verl workers/actor/dp_actor.py _forward_micro_batch, utils/torch_functional.py logprobs_from_logits_flash_attn(inplace_backward=True)"
     return Loss(logits, logits if logits == 2 else logits + 2, float(logits), why, source)
+
+
+def dtensor(logits: int) -> Loss:
+    """torch's loss parallelism, which torchtitan turns on with tensor parallelism (``disable_loss_parallel`` False), operation by operation.
+
+    Forward: logits, fp32, shifted by the maximum, its exponentials. Backward: log-softmax, zeros with the targets, exponentials, their sum.
+    """
+    why = "logits + fp32 + shifted + exponentials; backward: log-softmax + targets + exponentials + sum"
+    source = "torch distributed/tensor/parallel/loss.py _log_softmax, _nll_loss_and_log_softmax_backward"
+    return Loss(logits + 12, 16.0, float(logits), why, source, narrow=float(logits) if logits < 4 else 0.0)
 
 
 def compiled_loss(ctx: Context) -> bool:
@@ -175,10 +187,12 @@ def _final(ctx: Context) -> Iterator[Holding]:
     trained = ctx.method not in ADAPTED
     saved = trained or any(i.fate == "trained" and i.role == "head" for i in ctx.counts.outer.items)
     each = (stream if plain else 4 + (stream if trained else 0)) + (stream if saved else 0)
+    if ctx.sequence_parallel and not ctx.is_megatron:  # the norm works on a rank's part; the head's input is gathered
+        each = (each - (stream if saved else 0)) / ctx.tensor + (stream if saved else 0)
     what = "norm input" + (" + normalised" if trained and not plain else "") + (" + head input" if saved else "")
     values = {"tokens": ctx.tokens, "hidden": ctx.arch.hidden, "bytes": each, "what": what}
     formula, entries = "tokens x hidden x bytes", ctx.tokens * ctx.arch.hidden
-    yield Holding("activations", "final norm", entries * each, FORWARD | BACKWARD, formula, values, NORM_SOURCE)
+    yield Holding("activations", "final norm", round(entries * each), FORWARD | BACKWARD, formula, values, NORM_SOURCE)
     if not saved:
         values = {"tokens": ctx.tokens, "hidden": ctx.arch.hidden, "bytes": stream}
         yield Holding("activations", "hidden states that the model's forward names", entries * stream, FORWARD, formula, values, NORM_SOURCE)

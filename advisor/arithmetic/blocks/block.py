@@ -13,7 +13,7 @@ from advisor.arithmetic.blocks.megatron import megatron
 from advisor.arithmetic.blocks.mixer import mix
 from advisor.arithmetic.blocks.mlp import mlp
 from advisor.arithmetic.blocks.moe import moe
-from advisor.arithmetic.blocks.operations import norm, residual
+from advisor.arithmetic.blocks.operations import all_gather, norm, reduce_scatter, residual
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Counted, Tape, Value
 
@@ -22,7 +22,7 @@ from advisor.arithmetic.blocks.tape import Counted, Tape, Value
 def count(block: Block, hidden: int, setting: Setting) -> Counted:
     """What autograd keeps of one block, and what its forward and backward pass need beside."""
     tape = Tape()
-    share = hidden / setting.tensor if setting.sequence and setting.source == "megatron" else hidden
+    share = hidden / setting.tensor if setting.sequence else hidden
     x = tape.enter("residual stream", share, setting.stream, grad=setting.input_grad)
     return tape.count(_describe(setting, block)(tape, setting, block, x, hidden))
 
@@ -51,37 +51,39 @@ def _describe(setting: Setting, block: Block) -> Callable[[Tape, Setting, Block,
 def dense(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
     """A decoder or encoder layer: norm, attention, norm, MLP; side by side on one norm; or with the norms behind."""
     if s.post:
-        x = residual(tape, x, norm(tape, s, attention(tape, s, block, x, hidden), "attention norm"))
-        return residual(tape, x, norm(tape, s, feed_forward(tape, s, block, x, hidden), "MLP norm"))
+        x = residual(tape, x, norm(tape, s, _attended(tape, s, block, x, hidden), "attention norm"))
+        return residual(tape, x, norm(tape, s, _fed(tape, s, block, x, hidden), "MLP norm"))
     if s.around:
-        x = norm(tape, s, residual(tape, attention(tape, s, block, x, hidden), x), "attention norm")
-        return norm(tape, s, residual(tape, feed_forward(tape, s, block, x, hidden), x), "MLP norm")
+        x = norm(tape, s, residual(tape, _attended(tape, s, block, x, hidden), x), "attention norm")
+        return norm(tape, s, residual(tape, _fed(tape, s, block, x, hidden), x), "MLP norm")
     has_mlp = block.experts is not None or block.mlp_width > 0
     has_mixing = block.mixer is not None or block.heads > 0
     if block.parallel:
         normed = norm(tape, s, x, "attention norm")
-        attended = attention(tape, s, block, normed, hidden)
+        attended = _attended(tape, s, block, normed, hidden)
         second = normed if block.norms < 2 else norm(tape, s, x, "MLP norm")
-        return residual(tape, residual(tape, feed_forward(tape, s, block, second, hidden), attended), x)
+        return residual(tape, residual(tape, _fed(tape, s, block, second, hidden), attended), x)
     if has_mixing:
-        x = _mixing(tape, s, block, x, hidden)
+        y = _attended(tape, s, block, norm(tape, s, x, "attention norm"), hidden)
+        x = residual(tape, x, norm(tape, s, y, "norm after attention") if block.norms >= 4 else y)
     if block.cross:
-        normed = norm(tape, s, x, "cross-attention norm")
-        x = residual(tape, x, attention(tape, s, block, normed, hidden))
+        x = residual(tape, x, _attended(tape, s, replace(block, mixer=None), norm(tape, s, x, "cross-attention norm"), hidden))
     if not has_mlp:
         return x
-    y = feed_forward(tape, s, block, norm(tape, s, x, "MLP norm"), hidden)
-    if block.norms >= 4:
-        y = norm(tape, s, y, "norm after MLP")
-    return residual(tape, x, y)
+    y = _fed(tape, s, block, norm(tape, s, x, "MLP norm"), hidden)
+    return residual(tape, x, norm(tape, s, y, "norm after MLP") if block.norms >= 4 else y)
 
 
-def _mixing(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
-    normed = norm(tape, s, x, "attention norm")
-    y = mix(tape, s, block, block.mixer, normed, hidden) if block.mixer is not None else attention(tape, s, block, normed, hidden)
-    if block.norms >= 4:
-        y = norm(tape, s, y, "norm after attention")
-    return residual(tape, x, y)
+def _attended(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
+    """Attention or its stand-in on the whole sequence, its result divided again where the sequence is."""
+    x = all_gather(tape, s, x, hidden, "attention input")
+    y = mix(tape, s, block, block.mixer, x, hidden) if block.mixer is not None else attention(tape, s, block, x, hidden)
+    return reduce_scatter(tape, s, y, "attention output")
+
+
+def _fed(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
+    """The MLP or the experts on the whole sequence, the result divided again where the sequence is."""
+    return reduce_scatter(tape, s, feed_forward(tape, s, block, all_gather(tape, s, x, hidden, "MLP input"), hidden), "MLP output")
 
 
 def feed_forward(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value:

@@ -29,6 +29,20 @@ def residual(tape: Tape, x: Value, y: Value) -> Value:
     return tape.run("residual add", (x, y), x.width, element, shares=x.element == element, label="residual stream")
 
 
+def all_gather(tape: Tape, s: Setting, x: Value, hidden: float, name: str) -> Value:
+    """Under sequence parallelism a DTensor's norm works on a rank's part of the sequence, and the linears on a gathered copy of the whole.
+
+    That copy is the input that the linears save: unlike Megatron's, it is not gathered anew in backward. Source: torch
+    distributed/tensor/parallel/style.py PrepareModuleInput (Shard(1) to Replicate), torchtitan infra/parallelize.py apply_tp.
+    """
+    return tape.run(f"{name} all-gather", (x,), hidden, x.element, label=f"gathered {name}") if s.sequence else x
+
+
+def reduce_scatter(tape: Tape, s: Setting, x: Value, name: str) -> Value:
+    """The partial sums of all ranks, added and divided again over the sequence; torchtitan's policy keeps the result (``_save_list``)."""
+    return tape.run(f"{name} reduce-scatter", (x,), x.width / s.tensor, x.element, kind="scatter", label=f"{name}, a rank's part") if s.sequence else x
+
+
 def rms_norm(tape: Tape, s: Setting, x: Value, name: str, *, width: float | None = None, trained: bool | None = None) -> Value:
     """RMSNorm over ``width`` elements (a head for query and key norms).
 

@@ -41,7 +41,7 @@ class Setting:
     around: bool = False  # each norm takes the sum of a branch and its residual (BERT)
     wide_qk: bool = False  # query and key norms over all heads
     tensor: int = 1
-    sequence: bool = False  # Megatron's sequence parallelism
+    sequence: bool = False  # sequence parallelism: Megatron's, or DTensor's Shard(1) between the linears
     experts: Literal["loop", "grouped", "megatron"] = "grouped"
     experts_quantised: bool = True  # whether the quantiser reaches routed experts (3-D parameters of transformers 5 it does not)
     experts_adapted: bool = False  # adapters are folded into the experts' weights for each pass

@@ -67,7 +67,7 @@ class Operation:
     forward: Size  # temporaries while it runs
     backward: Size  # temporaries while its backward runs, inputs' gradients apart
     weights: float  # elements of trained weights whose gradient is born here
-    kind: str = ""  # "mm" or "attention": what selective checkpointing may keep
+    kind: str = ""  # "mm", "attention" or "scatter": what selective checkpointing may keep
     reuses: bool = False  # its backward writes the inputs' gradients over what it saved
     lasting: bool = False  # what it saves stays until its node is gone, not only until it has run
 

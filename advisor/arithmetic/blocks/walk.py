@@ -46,14 +46,15 @@ def walk(tape: Tape, output: Value) -> Counted:
 
 
 def _by_policy(operations: list[Operation]) -> tuple[Saved, ...]:
-    """Every second matrix product (the first, third, ...) and attention with its statistics (torchtitan activation_checkpoint.py)."""
+    """Every second matrix product (the first, third, ...), attention with its statistics, and what a reduce-scatter gives (torchtitan
+    activation_checkpoint.py)."""
     out, products = [], 0
     for op in operations:
         if op.kind == "mm":
             products += 1
             if products % 2 == 0:
                 continue
-        elif op.kind != "attention":
+        elif op.kind not in ("attention", "scatter"):
             continue
         out.append(Saved(op.out.name, op.out.element, op.out.size))
         out.extend(Saved(v.name, v.element, v.size) for v in op.saves if v.width == 0.0)
