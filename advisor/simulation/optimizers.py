@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ def build(model: torch.nn.Module, job: Job) -> torch.optim.Optimizer:
     Raises:
         CannotProbe: an optimizer without a stand-in.
     """
-    parameters = [p for p in model.parameters() if p.requires_grad]
+    parameters: list[Any] = [p for p in model.parameters() if p.requires_grad]
     if not job.optimizer.in_backward:
         return _over(model, parameters, job)
     apart = [_over(model, [p], job) for p in parameters]
@@ -26,6 +26,28 @@ def build(model: torch.nn.Module, job: Job) -> torch.optim.Optimizer:
         hooked: Any = parameter
         hooked.register_post_accumulate_grad_hook(_stepping(optimizer))
     return _Together(apart)
+
+
+def by_mesh(parameters: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Parameters that one kernel may take together: a foreach kernel spans no two meshes (trainer.py ``create_optimizer``, ``_mixed_mesh_grad_norm``)."""
+    groups: dict[Any, list[torch.Tensor]] = {}
+    for parameter in parameters:
+        groups.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+    return list(groups.values())
+
+
+def clip(parameters: Sequence[torch.Tensor], largest: float) -> None:
+    """Gradients scaled to a norm of at most ``largest``: one norm a mesh, then one of them all."""
+    from torch.nn.utils import clip_grad_norm_, clip_grads_with_norm_, get_total_norm
+
+    groups = by_mesh(parameters)
+    if len(groups) < 2:
+        clip_grad_norm_(parameters, largest)
+        return
+    norms: list[Any] = [get_total_norm([p.grad for p in alike if p.grad is not None]) for alike in groups]
+    total = torch.linalg.vector_norm(torch.stack([norm.full_tensor() if hasattr(norm, "full_tensor") else norm for norm in norms]))
+    for alike in groups:
+        clip_grads_with_norm_(alike, largest, total)
 
 
 class _Together(torch.optim.Optimizer):
@@ -58,10 +80,11 @@ def _over(model: torch.nn.Module, parameters: list[torch.nn.Parameter], job: Job
     if implementation == "fused":
         _allow_fused_on_meta()
     name = job.optimizer.name or "adamw"
+    groups = [{"params": alike} for alike in by_mesh(parameters)]
     if name == "adamw":
-        return torch.optim.AdamW(parameters, lr=1e-5, **flags)
+        return torch.optim.AdamW(groups, lr=1e-5, **flags)
     if name in ("sgd", "sgd-momentum"):
-        return torch.optim.SGD(parameters, lr=1e-5, momentum=0.9 if name == "sgd-momentum" else 0.0, **flags)
+        return torch.optim.SGD(groups, lr=1e-5, momentum=0.9 if name == "sgd-momentum" else 0.0, **flags)
     if name == "adafactor":
         return torch.optim.Adafactor(parameters, lr=1e-5, foreach=flags["foreach"])
     if name in ("adamw-8bit", "paged-adamw-8bit"):

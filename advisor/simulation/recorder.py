@@ -15,48 +15,17 @@ import contextlib
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
-META = "meta"
+from advisor.simulation.storages import Event, Storage, rounded
+from advisor.simulation.tensors import META, identity, local, on_one_device, tensors, wrappers
+
 last_operator: tuple[str, str] | None = None  # the operator that was called last and its module, for the message where it failed
 _OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent), str(Path(weakref.__file__)))
-BLOCK = 512  # the caching allocator rounds every request up to this (c10/core/AllocatorConfig.h kMinBlockSize)
-
-
-class Event(NamedTuple):
-    """``free`` False: storage ``id`` was born; True: it died."""
-
-    free: bool
-    id: int
-
-
-@dataclass(slots=True)
-class Storage:
-    """A storage: its bytes, rounded and as asked for, and how it came to be. ``part`` is set where the step's bookkeeping knows it."""
-
-    bytes: int
-    requested: int
-    operator: str
-    phase: str
-    step: int
-    module: str
-    shape: tuple[int, ...]
-    dtype: str
-    part: str | None = None
-    name: str | None = None
-    site: str = ""  # file:line function of the model's or library's code that asked for it
-    stream: int = 0  # the pool that it came from
-
-
-def rounded(size: int) -> int:
-    """Bytes as the allocator counts them."""
-    return max(BLOCK, -(-size // BLOCK) * BLOCK)
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch ships no types here
@@ -216,12 +185,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         kwargs = kwargs or {}
         if not Recorder._watching:
             return function(*args, **kwargs)
-        if any(issubclass(kind, _wrappers()) for kind in types):
-            return NotImplemented  # DTensor first turns the operator into those of its local tensors
+        if any(issubclass(kind, wrappers()) for kind in types):
+            return NotImplemented  # they first turn the operator into those of what they hold
         self._pending = None
-        args, kwargs = _on_one_device(function, args, kwargs)
-        if function.namespace == "_c10d_functional" and function._opname == "wait_tensor":
-            return args[0]  # meta's own would copy
+        args, kwargs = on_one_device(function, args, kwargs)
+        if function.namespace == "_c10d_functional" and args[0].is_meta and (collective := identity(function, args[0])) is not None:
+            return collective
         if function is torch.ops.aten.nonzero.default and args[0].is_meta:
             result = torch.empty(-(-args[0].numel() // self.experts), args[0].dim(), dtype=torch.long, device=META)
         else:
@@ -230,7 +199,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         if function.namespace == "prim":
             return result
         name = str(function._name)
-        for value in _tensors(result):
+        for value in tensors(result):
             self.see(value, name)
         if function in self._temporaries:
             for number in [self.born(size, f"{name}#temporary") for size in self._temporaries[function](*args, **kwargs)]:
@@ -262,28 +231,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         )
 
 
-def local(value: torch.Tensor) -> torch.Tensor:
-    """What a rank holds of a DTensor; any other tensor as it is."""
-    held: torch.Tensor = getattr(value, "_local_tensor", value)
-    return held
-
-
 def _default_stream() -> int:
     return 0
-
-
-def _wrappers() -> tuple[type, ...]:
-    module = sys.modules.get("torch.distributed.tensor")
-    return () if module is None or not hasattr(module, "DTensor") else (module.DTensor,)
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of an operator's arguments or result (pytree's walk costs a fifth of the probe)."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _tensors(item)
 
 
 def _site() -> str:
@@ -297,19 +246,3 @@ def _site() -> str:
             break
         frame = frame.f_back
     return ""
-
-
-def _on_one_device(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Index tensors that a model keeps on the CPU (image grids) are taken to meta where they meet meta tensors."""
-    if function.namespace != "aten":
-        return args, kwargs
-    tensors = [*_tensors(args), *_tensors(tuple(kwargs.values()))]
-    if not any(not x.is_meta and x.dim() > 0 for x in tensors) or not any(x.is_meta for x in tensors):
-        return args, kwargs
-    flat, spec = tree_flatten((args, kwargs))
-    moved = [
-        torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=META) if isinstance(x, torch.Tensor) and x.device.type == "cpu" and x.dim() > 0 else x
-        for x in flat
-    ]
-    args, kwargs = tree_unflatten(moved, spec)
-    return args, kwargs

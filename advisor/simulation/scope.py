@@ -52,7 +52,7 @@ def _several(run: Run, job: Job) -> str | None:
     strategy = parallel.strategy or "none"
     if run.world > 1 and strategy not in RUNS:
         return f"several ranks under {strategy} ({run.world} cards)"
-    apart = [name for name in ("pipeline", "context", "expert", "tensor") if (getattr(parallel, name) or 1) > 1]
+    apart = [name for name in ("pipeline", "context", "expert") if (getattr(parallel, name) or 1) > 1]
     if apart:
         return f"{apart[0]} parallelism"
     return None

@@ -15,9 +15,10 @@ from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
 from advisor.simulation.frameworks import ON_ACCELERATE, TRAINERS
 from advisor.simulation.patching import patched
 from advisor.simulation.ranks import dividing, group
-from advisor.simulation.recorder import META, Recorder
+from advisor.simulation.recorder import Recorder
 from advisor.simulation.semantics import cuda_semantics
 from advisor.simulation.standins import bitsandbytes
+from advisor.simulation.tensors import META
 
 STEPS = 2  # optimizer states are made in the first; the second is the one that lasts
 Say = Callable[[str], None]
@@ -99,7 +100,7 @@ def _one_step(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Mo
             recorder.label(parameter.grad, "gradients", placing.plain(name))
     recorder.phase, recorder.moment, recorder.module = "step", placing.STEP, ""
     if clip and not job.optimizer.in_backward:
-        torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
+        optimizers.clip([p for p in model.parameters() if p.grad is not None], 1.0)
     optimizer.step()
     names = {id(p): placing.plain(n) for n, p in model.named_parameters()}
     for owner, state in optimizer.state.items():

@@ -5,20 +5,48 @@ The libraries are loaded once; every rank is a fork of that process.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 
-def rows(recorder: Any) -> list[list[Any]]:
-    """Births and deaths as plain data."""
+@contextlib.contextmanager
+def sending() -> Iterator[set[int]]:
+    """Numbers of the storages that functional collectives (DTensor) were given, while the context is open."""
+    from advisor.simulation.patching import patched
+    from advisor.simulation.recorder import Recorder
+
+    given: set[int] = set()
+    run = Recorder._run
+
+    def noting(self: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if function.namespace == "_c10d_functional":
+            numbers = [self.number_of(value) for value in args if hasattr(value, "untyped_storage")]
+            given.update(number for number in numbers if number is not None)
+        return run(self, function, args, kwargs)
+
+    with patched([(Recorder, "_run", noting)]):
+        yield given
+
+
+def seen(job: dict[str, Any], **how: Any) -> list[list[Any]]:
+    """A job's births and deaths as plain data; ``sent``: the end of what a collective was given or made."""
+    from advisor.job import read_job
+    from advisor.run import resolve
+    from advisor.simulation.step import record
+
+    with sending() as given:
+        recorder = record(resolve(read_job(job)), autocast=None, attention="math", **how)
     found = []
     for event in recorder.events:
         s = recorder.storages[event.id]
-        found.append(["death" if event.free else "birth", s.requested, s.operator, list(s.shape), s.dtype, s.phase, s.module])
+        sent = event.id in given or s.operator.startswith("_c10d_functional")
+        found.append([("sent" if sent else "death") if event.free else "birth", s.requested, s.operator, list(s.shape), s.dtype, s.phase, s.module])
     return found
 
 
@@ -49,17 +77,13 @@ def _rank(rank: int, world: int, jobs: dict[str, Any], folder: Path) -> int:
 
     import torch.distributed as dist
 
-    from advisor.job import read_job
-    from advisor.run import resolve
-    from advisor.simulation.step import record
-
     warnings.simplefilter("ignore")
     try:
         store = dist.FileStore(str(folder / f"store-{world}"), world)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
-        seen = {name: rows(record(resolve(read_job(job)), device="cpu", attention="math", autocast=None)) for name, job in jobs.items()}
+        found = {name: seen(job, device="cpu") for name, job in jobs.items()}
         if rank == 0:
-            (folder / f"of-{world}.json").write_text(json.dumps(seen))
+            (folder / f"of-{world}.json").write_text(json.dumps(found))
         dist.barrier()
         dist.destroy_process_group()
     except Exception:

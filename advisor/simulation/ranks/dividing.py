@@ -13,9 +13,9 @@ from advisor.job import Job
 from advisor.run import Run
 from advisor.simulation.frameworks import ON_ACCELERATE
 from advisor.simulation.quantising import DTYPES
-from advisor.simulation.ranks import accelerating
-from advisor.simulation.recorder import META
+from advisor.simulation.ranks import accelerating, tensor_parallel
 from advisor.simulation.request import CannotProbe
+from advisor.simulation.tensors import META
 
 Divide = Callable[[torch.nn.Module, Job, str], torch.nn.Module]
 
@@ -36,12 +36,22 @@ def divided(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     divide = STRATEGIES.get(strategy)
     if divide is None:
         raise CannotProbe(f"the probe does not run the strategy {strategy}: the estimate stands in")
-    if (job.parallel.tensor or 1) > 1:
-        raise CannotProbe("the probe does not run tensor parallelism with this framework's own plan yet: the estimate stands in")
+    if tensor_parallel.size(job) > 1:
+        model = tensor_parallel.divided(model, job, mesh_of(job, device)["tp"])
+        if tensor_parallel.by_transformers(job):
+            return model
     return divide(model, job, device)
 
 
+def _alone(model: torch.nn.Module, _: Job, __: str) -> torch.nn.Module:
+    return model
+
+
 def _ddp(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
+    if tensor_parallel.size(job) > 1:
+        if (job.parallel.replicate or 1) > 1:
+            raise CannotProbe("the probe does not run DDP over layers that are divided (tensor parallelism): the estimate stands in")
+        return model
     options: dict[str, Any] = {"gradient_as_bucket_view": bool(job.parallel.gradient_as_bucket_view), "init_sync": False}
     whole = torch.nn.parallel.DistributedDataParallel(model, **options)
     if device == META:  # the group that sends nothing has no result to hand on: the bucket itself is it
@@ -60,7 +70,7 @@ def _at_once(_: object, bucket: Any) -> Any:
 def _fsdp2(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    mesh = mesh_of(job, device)
+    mesh = data_mesh(job, device)
     if job.framework.name in ON_ACCELERATE and accelerating.has_fsdp2():
         return accelerating.fsdp2(model, job, mesh)
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": job.parallel.reshard_after_forward is not False}
@@ -82,20 +92,28 @@ def _fsdp2(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
 
 
 def _fsdp1(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
+    if tensor_parallel.size(job) > 1:
+        raise CannotProbe("the probe does not run FSDP1 over layers that are divided (tensor parallelism): the estimate stands in")
     if (job.parallel.replicate or 1) > 1:
         raise CannotProbe("the probe does not run FSDP1's hybrid sharding yet: the estimate stands in")
     return accelerating.fsdp1(model, job, device)
 
 
-STRATEGIES: dict[str, Divide] = {"ddp": _ddp, "fsdp2": _fsdp2, "fsdp1": _fsdp1}
+STRATEGIES: dict[str, Divide] = {"none": _alone, "ddp": _ddp, "fsdp2": _fsdp2, "fsdp1": _fsdp1}
 
 
 def mesh_of(job: Job, device: str) -> DeviceMesh:
-    """The ranks that a parameter is divided over, and with replicas (HSDP) those groups of them."""
-    shard, replicate = job.parallel.shard or 1, job.parallel.replicate or 1
-    if replicate > 1:
-        return init_device_mesh(device, (replicate, shard), mesh_dim_names=("dp_replicate", "dp_shard"))
-    return init_device_mesh(device, (shard,), mesh_dim_names=("dp_shard",))
+    """Every rank: replicas (HSDP), those that a parameter is divided over, and those that share a layer's products (``tp``); only what there is."""
+    shard, replicate, ranks = job.parallel.shard or 1, job.parallel.replicate or 1, tensor_parallel.size(job)
+    sizes = {"dp_replicate": replicate, "dp_shard": shard, "tp": ranks}
+    kept = {name: number for name, number in sizes.items() if number > 1 or (name == "dp_shard" and (replicate > 1 or ranks == 1))}
+    return init_device_mesh(device, tuple(kept.values()), mesh_dim_names=tuple(kept))
+
+
+def data_mesh(job: Job, device: str) -> DeviceMesh:
+    """The ranks that FSDP2 divides over, without those of a layer's products."""
+    mesh = mesh_of(job, device)
+    return mesh[tuple(name for name in mesh.mesh_dim_names or () if name != "tp")] if tensor_parallel.size(job) > 1 else mesh
 
 
 def dtype(name: str | None, otherwise: str) -> torch.dtype:

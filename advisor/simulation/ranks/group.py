@@ -5,12 +5,14 @@ What is patched, and why, each by name (read in torch 2.13; 2.6 and newer have t
 * ``FSDPParamGroup._validate_no_meta_params``, ``_need_to_materialize_module``: parameters on meta stand for "not initialised yet" there.
 * ``_get_device_from_mesh``, ``_init_device_handle``: they would look for CUDA.
 * ``Tensor.data_ptr``, ``UntypedStorage.data_ptr``: all are zero on meta, so FSDP1 would take the shard for the whole; here they tell storages apart.
+* ``TensorParallelLayer._from_local_last_dim_shard`` (transformers 5): makes a tensor on meta to read its strides, in every run.
 * ``ShardingPropagator._propagate_tensor_meta*``: DTensor works out shapes with tensors of the global shape, which a real run does on fake tensors.
 """
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -73,11 +75,14 @@ def _pointers() -> list[tuple[Any, str, Any]]:
 
 
 def propagation() -> list[tuple[Any, str, Any]]:
-    """DTensor's shape propagation, unwatched."""
+    """DTensor's shape propagation, and the strides that transformers works out on meta in every run, unwatched."""
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
     names = [name for name in vars(ShardingPropagator) if name.startswith("_propagate_tensor_meta")]
-    return [(ShardingPropagator, name, _unwatched(vars(ShardingPropagator)[name])) for name in names]
+    patches: list[tuple[Any, str, Any]] = [(ShardingPropagator, name, _unwatched(vars(ShardingPropagator)[name])) for name in names]
+    for layer in filter(None, [getattr(sys.modules.get("transformers.distributed.tensor_parallel"), "TensorParallelLayer", None)]):
+        patches.append((layer, "_from_local_last_dim_shard", staticmethod(_unwatched(layer._from_local_last_dim_shard))))
+    return patches
 
 
 def _unwatched(original: Callable[..., Any]) -> Callable[..., Any]:

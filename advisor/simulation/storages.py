@@ -1,0 +1,38 @@
+"""What the recorder writes down: storages, their births and deaths, and bytes as the allocator counts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+BLOCK = 512  # the caching allocator rounds every request up to this (c10/core/AllocatorConfig.h kMinBlockSize)
+
+
+class Event(NamedTuple):
+    """``free`` False: storage ``id`` was born; True: it died."""
+
+    free: bool
+    id: int
+
+
+@dataclass(slots=True)
+class Storage:
+    """A storage: its bytes, rounded and as asked for, and how it came to be. ``part`` is set where the step's bookkeeping knows it."""
+
+    bytes: int
+    requested: int
+    operator: str
+    phase: str
+    step: int
+    module: str
+    shape: tuple[int, ...]
+    dtype: str
+    part: str | None = None
+    name: str | None = None
+    site: str = ""  # file:line function of the model's or library's code that asked for it
+    stream: int = 0  # the pool that it came from
+
+
+def rounded(size: int) -> int:
+    """Bytes as the allocator counts them."""
+    return max(BLOCK, -(-size // BLOCK) * BLOCK)
