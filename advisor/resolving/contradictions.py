@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from advisor.job import Job
 from advisor.resolving import family
+from advisor.resolving.quant_storage import BYTES, quant_storage
 from advisor.run import Run
 
 _NAMES = {"zero1": "ZeRO-1", "zero2": "ZeRO-2", "zero3": "ZeRO-3", "fsdp1": "FSDP", "fsdp2": "FSDP2", "ddp": "DDP", "megatron": "Megatron"}
@@ -105,6 +106,26 @@ def _offload_without_zero(run: Run) -> str | None:
     return None
 
 
+def _packed_otherwise(run: Run) -> str | None:
+    """torch distributed/fsdp/_flat_param.py _validate_tensors_to_flatten; accelerate 1.14 fsdp_utils.py leaves frozen Params4bit of bytes out of FSDP2."""
+    found, strategy = quant_storage(run.job, run.seen), run.job.parallel.strategy
+    if found is None or strategy not in family.FSDP:
+        return None
+    storage, where = found
+    advice = "Set bnb_4bit_quant_storage to the dtype that the other weights are loaded in."
+    if storage in (BYTES, "int8"):
+        what = "stops with 'Cannot flatten integer dtype tensors'" if strategy == "fsdp1" else "leaves them whole on every rank (accelerate before 1.14 stops)"
+        return f"The 4-bit weights are packed in {storage} ({where}), and {_NAMES[strategy]} divides float tensors only: it {what}. {advice}"
+    loaded = run.job.load.dtype if run.job.load is not None else None
+    others = loaded if loaded is not None and _was_read(run, "load.dtype") else None
+    if strategy == "fsdp1" and others is not None and others != storage:
+        return (
+            f"The 4-bit weights are packed in {storage} ({where}) and the others are loaded in {others}: FSDP puts one dtype in a flat tensor and stops "
+            f"with 'Must flatten tensors with uniform dtype'. {advice}"
+        )
+    return None
+
+
 def _steps_before_the_sum(run: Run) -> str | None:
     """torchtune 0.6 (recipes/full_finetune_distributed.py and the like) and transformers' layerwise optimizers raise; elsewhere each micro batch is a step."""
     steps = run.job.batch.gradient_accumulation or 1
@@ -157,6 +178,7 @@ _CHECKS: tuple[Callable[[Run], str | None], ...] = (
     _context_beyond_shards,
     _expert_beyond_ranks,
     _offload_without_zero,
+    _packed_otherwise,
     _steps_before_the_sum,
     _refused_reference,
     _adapter_off_without_adapters,

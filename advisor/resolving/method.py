@@ -25,7 +25,8 @@ def settle(draft: Draft) -> None:
     if kind in family.ADAPTERS:
         draft.table("method.rank", alternatives=(16, 32, 64))
         draft.table("method.targets", alternatives=("all-linear", "qv"))
-        draft.table("method.dropout", "method.modules_to_save", "method.adapters")
+        draft.table("method.dropout", alternatives=(0.0,) if draft.framework == "trl" else ())  # a LoraConfig of one's own has none
+        draft.table("method.modules_to_save", "method.adapters")
         _adapter(draft)
     if kind == "galore":
         draft.table("method.rank")

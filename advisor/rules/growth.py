@@ -155,6 +155,14 @@ def rise_within_step(evidence: Evidence) -> tuple[int, str] | None:
     return best
 
 
+_COUNTED = pattern(r"^\W{0,4}(?:step|iter(?:ation)?)?\W{0,4}(\d{1,8})\s?/\s?(\d{1,9})\]?[\s:,]", re.IGNORECASE)
+
+
+def steps_shown(evidence: Evidence) -> list[int]:
+    """The steps that a log's lines begin with (``[ 1000/1000000] time: ..``), in order; empty where it prints none."""
+    return [int(m[1]) for line in evidence.lines if (m := _COUNTED.search(line.text)) is not None and int(m[1]) <= int(m[2])]
+
+
 def last_step(evidence: Evidence) -> int | None:
     """The last step that a log shows before the failure: from samples and from progress bars (``128/1560 [``, as tqdm prints them)."""
     steps = [s.step for s in evidence.samples if s.step is not None]

@@ -7,12 +7,17 @@ import re
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import growth, intervals
+from advisor.rules import counters, growth, intervals
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import in_phase
 from advisor.run import Run
+from advisor.units import show
 
+WHOLE = 0.75  # of the card, in one tensor: weights, states and another such tensor leave less
+_TRAINED = pattern(
+    r"\b(?:after|for) (?:about |some |around |roughly |~ ?|the )?\d[\d,]{0,9}(?:st|nd|rd|th)? (?:epochs?|steps|iterations|hours)\b", re.IGNORECASE
+)
 LATER = 10  # steps that went through before the failure: the steady state fits
 
 
@@ -96,6 +101,17 @@ def _last_is_longest(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+def _alone_fills(_run: Run, evidence: Evidence) -> str | None:
+    """One tensor as large as most of the card, in a run that had gone through before: a sample unlike the others."""
+    figures = counters.of(evidence)
+    if figures.requested is None or figures.capacity is None or not in_phase(evidence, "forward", "loss", "backward", None):
+        return None
+    trained = any(_TRAINED.search(line.text) for line in evidence.lines) or growth.last_step(evidence) is not None
+    if not trained or not WHOLE * figures.capacity <= figures.requested < 100 * figures.capacity:
+        return None
+    return f"one tensor of {show(figures.requested)} is asked for on a card of {show(figures.capacity)}, after the run had gone well"
+
+
 def _packed(run: Run, _evidence: Evidence) -> str | None:
     fact = run.facts.get("batch.packed")
     return "every sequence is full" if run.job.batch.packed is True and fact is not None and fact.kind in ("stated", "read") else None
@@ -117,6 +133,7 @@ RULE = Rule(
             "a steady footprint fails in the first steps; a padded batch is as long as its longest sample",
             when=_later,
         ),
+        Mark("batch-outlier-alone", 2.5, "one tensor fills the card", "what a usual batch makes went through before", when=_alone_fills),
         Mark("batch-outlier-lengths", 1.5, "lengths differ", "the samples' lengths", when=_lengths),
         Mark(
             "batch-outlier-last",

@@ -77,6 +77,10 @@ def _evaluating(_run: Run, evidence: Evidence) -> str | None:
     return "the failure comes during evaluation" if in_phase(evidence, "eval") else None
 
 
+def _evaluation_or_unsettled(_run: Run, evidence: Evidence) -> str | None:
+    return "" if in_phase(evidence, "eval") else None
+
+
 def _keeps(run: Run, evidence: Evidence) -> str | None:
     settings = run.job.eval
     if settings is None or settings.accumulate != "device" or settings.keeps != "logits":
@@ -123,6 +127,23 @@ RULE = Rule(
                 r"gather_for_metrics|_gpu_gather|distributed_concat|step_outputs\.append"
             ),
             on="frame",
+        ),
+        Mark(
+            "eval-accumulation-metrics",
+            2.0,
+            "it happens only with a metric that takes predictions: without one the trainer keeps losses alone",
+            "transformers Trainer.evaluate: prediction_loss_only=True if self.compute_metrics is None else None",
+            pattern=r"\b(?:remov\w+|without|comment\w* out|disabl\w+|drop\w*|delet\w+)\W{1,3}(?:the |my )?`?compute_metrics",
+            on="line",
+        ),
+        Mark(
+            "eval-accumulation-predictions",
+            1.0,
+            "a metric takes every prediction at once",
+            "transformers trainer_utils.EvalPrediction: predictions of the whole evaluation set",
+            pattern=r"\bdef compute_metrics\(|(?<![\w.])\w+\.predictions\b",
+            when=_evaluation_or_unsettled,
+            on="line",
         ),
         Mark("eval-accumulation-phase", 2.0, "in evaluation", "the failing phase", when=_evaluating),
         Mark("eval-accumulation-outside", 1.5, "outside the model", "an evaluation loop scores what it has collected", when=_outside_model),

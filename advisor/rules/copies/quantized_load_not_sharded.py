@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
+from advisor.resolving.quant_storage import BYTES, quant_storage
 from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -23,9 +24,11 @@ def _applies(run: Run, _evidence: Evidence) -> str | None:
 def _undividable(run: Run, evidence: Evidence) -> str | None:
     if not (sharded(run) and run.job.method.base in QUANTISED):
         return None
-    storage = next((str(v) for _, k, v in evidence.seen_keys if k.rpartition(".")[2] == "bnb_4bit_quant_storage"), None)
-    if storage is not None and "uint8" not in storage:
+    storage = quant_storage(run.job, evidence)
+    if storage is not None and storage[0] not in (BYTES, "int8"):
         return None
+    if run.job.parallel.strategy == "fsdp1":
+        return "the quantised weights are stored as bytes: each rank loads them all, and FSDP, which flattens float tensors only, stops there"
     return "the quantised weights are stored as bytes, which this strategy does not divide: each rank keeps them all"
 
 

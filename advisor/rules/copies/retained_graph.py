@@ -11,7 +11,18 @@ from advisor.rules.samples import oom
 from advisor.rules.situation import in_phase
 from advisor.run import Run
 
+ROUND = 100
 ACCUMULATED = r"\b\w*loss\w*\s*(\+=|=\s*\w*loss\w*\s*\+)\s*(?!.*\b(item|detach|cpu|numpy|float)\b)[\w.]+"
+
+
+def _periodic(_run: Run, evidence: Evidence) -> str | None:
+    """It fails in a training step just after a round one, of a log that shows every step: what is done at such steps leaves something behind."""
+    if evidence.failure is None or not in_phase(evidence, "forward", "loss", "backward", None):
+        return None
+    steps = growth.steps_shown(evidence)
+    if len(steps) < 3 or steps[-1] < ROUND or steps[-1] % ROUND or not any(step % ROUND for step in steps[-3:-1]):
+        return None
+    return f"the last step shown is {steps[-1]:,}, a round one, in a log of every step: chance ends there once in {ROUND}"
 
 
 def _fault(run: Run, evidence: Evidence) -> Run | None:
@@ -38,6 +49,13 @@ RULE = Rule(
             "the card fills with the steps",
             "nvidia-smi's figure: a process's cache grows only where more is held at once than before",
             when=lambda _, e: None if growing(e) else growing_card(e),
+        ),
+        Mark(
+            "retained-graph-periodic",
+            2.5,
+            "after a round step",
+            "torch.no_grad: samples that are made every so many steps without it keep their graphs as long as their tensors live",
+            when=_periodic,
         ),
         Mark(
             "retained-graph-sum",

@@ -62,11 +62,22 @@ def _reserved_climbs(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+WHOLE = 0.75  # of the card in one tensor: weights and what it is computed from do not fit beside it
+
+
 def _giant(_run: Run, evidence: Evidence) -> str | None:
     figures = counters.of(evidence)
     if figures.requested is None or figures.capacity is None or figures.requested < 0.25 * figures.capacity:
         return None
     return f"{show(figures.requested)} in one piece is a quarter of the card or more: that request is what is unusual"
+
+
+def _beyond(_run: Run, evidence: Evidence) -> str | None:
+    """A tensor as large as the card fits beside nothing, however its memory is arranged."""
+    figures = counters.of(evidence)
+    if figures.requested is None or figures.capacity is None or figures.requested < WHOLE * figures.capacity:
+        return None
+    return f"{show(figures.requested)} in one piece on a card of {show(figures.capacity)}: no arrangement leaves room for that"
 
 
 def _pools(_run: Run, evidence: Evidence) -> str | None:
@@ -123,6 +134,7 @@ RULE = Rule(
             when=_little,
         ),
         Mark("fragmentation-giant", -1.0, "a very large request", "no allocator keeps a quarter of the card in one piece", when=_giant),
+        Mark("fragmentation-beyond", -4.0, "larger than any room", "the request against the capacity", when=_beyond),
         Mark("fragmentation-pools", -1.5, "private pools", "c10 CUDACachingAllocator prints them apart", when=_pools),
         Mark("fragmentation-climbs", 2.5, "reserved climbs", "max_memory_allocated flat while memory_reserved rises", when=_reserved_climbs),
         Mark("fragmentation-expandable", -2.0, "expandable segments", "c10 ExpandableSegment maps pages behind one address range", when=_expandable),

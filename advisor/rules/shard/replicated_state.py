@@ -7,7 +7,7 @@ from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.shares import at_failure
-from advisor.rules.situation import DIVIDES_WEIGHTS, QUANTISED, gpus, in_phase, weight_bytes
+from advisor.rules.situation import DIVIDES_WEIGHTS, QUANTISED, gpus, gpus_known, in_phase, weight_bytes
 from advisor.run import Run
 from advisor.units import show
 
@@ -59,7 +59,9 @@ def _same_everywhere(_run: Run, evidence: Evidence) -> str | None:
 
 
 def _data_parallel(run: Run, _evidence: Evidence) -> str | None:
-    return "plain data parallelism keeps everything on each rank" if run.job.parallel.strategy == "ddp" and gpus(run) > 1 else None
+    if run.job.parallel.strategy != "ddp" or gpus(run) < 2 or (run.architecture is None and not gpus_known(run)):
+        return None  # that one card of several is named, of a model that is not known, says nothing of its state
+    return "plain data parallelism keeps everything on each rank"
 
 
 RULE = Rule(

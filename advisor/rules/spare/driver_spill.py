@@ -11,6 +11,12 @@ from advisor.rules.samples import job, oom
 from advisor.run import Run
 from advisor.units import GIB, MIB, show
 
+_WINDOWS = pattern(r"\bWindows\b|\bWDDM\b|[A-Z]:\\\\?[A-Za-z]")
+_SLOW = pattern(
+    r"\b(?:increas\w+|higher|longer|slow\w*|drop\w*|decreas\w+|low)\b.{0,40}\b(?:iterations?|steps?|s/it|it/s|speed|GPU (?:usage|utili[sz]ation|load))\b|"
+    r"\b(?:iterations?|steps?|training|speed|GPU (?:usage|utili[sz]ation))\b.{0,60}\b(?:slow\w*|slows? down|times (?:slower|longer)|drops?|crawl\w*)\b",
+    re.IGNORECASE,
+)
 LEAST = GIB // 2  # of host memory mapped to the card: the desktop and pinned buffers alone take some hundred MiB
 _SHARED = pattern(
     r"shared GPU memory\W{0,3}(?:\s?usage)?[^\d\n]{0,24}(\d{1,4}(?:\.\d{1,2})?)\s?(?:/\s?\d{1,4}(?:\.\d{1,2})?\s?)?(GB|GiB|MB|MiB)\b", re.IGNORECASE
@@ -18,16 +24,16 @@ _SHARED = pattern(
 
 
 def _beyond(run: Run, evidence: Evidence) -> str | None:
-    """More is allocated than the card has: only possible where the driver lends host memory."""
+    """More is allocated or reserved than the card has: only possible where the driver lends host memory."""
     usable = run.usable
     total = max((d.total_bytes or 0 for d in evidence.devices), default=0) or (usable[0] if usable else 0)
     figures = [s.peak_allocated_bytes or s.allocated_bytes or 0 for s in evidence.samples]
     failure = evidence.failure
     if failure is not None:
-        figures.append(failure.allocated_bytes or 0)
+        figures.append((failure.allocated_bytes or 0) + (failure.reserved_unallocated_bytes or 0))
         total = failure.capacity_bytes or total
     held = max(figures, default=0)
-    return f"{show(held)} are allocated on a card of {show(total)}: the rest lies in host memory" if total and held > 1.02 * total else None
+    return f"{show(held)} are held on a card of {show(total)}: the rest lies in host memory" if total and held > 1.02 * total else None
 
 
 def _lent(_run: Run, evidence: Evidence) -> str | None:
@@ -38,6 +44,15 @@ def _lent(_run: Run, evidence: Evidence) -> str | None:
             if size >= LEAST:
                 return f"{show(size)} of host memory are in use by the card ({line.where})"
     return None
+
+
+def _slow(_run: Run, evidence: Evidence) -> str | None:
+    """On Windows a step that no longer fits gets slow, the GPU waits for the link, and nothing fails."""
+    if any(f.kind == "gpu-memory" for f in evidence.failures):
+        return None
+    lines = [line.text for line in evidence.lines]
+    windows, slow = any(_WINDOWS.search(text) for text in lines), next((line for line in evidence.lines if _SLOW.search(line.text)), None)
+    return f"on Windows, steps get slow and nothing fails ({slow.where})" if windows and slow is not None else None
 
 
 def _failed(run: Run, evidence: Evidence) -> str | None:
@@ -63,6 +78,7 @@ RULE = Rule(
             when=_beyond,
         ),
         Mark("driver-spill-lent", 2.5, "host memory in use by the card", "Windows task manager 'Shared GPU memory': used / half of RAM", when=_lent),
+        Mark("driver-spill-slow", 2.5, "slow, not full", "NVIDIA driver on Windows since 536.40: CUDA system memory fallback", when=_slow),
         Mark("driver-spill-failed", -2.5, "it failed", "lending has an end: what fills card and host is the cause then", when=_failed),
         Mark(
             "driver-spill-named",

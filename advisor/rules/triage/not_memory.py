@@ -22,6 +22,14 @@ def _absurd_size(size: int | None) -> bool:
     return size is not None and size >= 1 << 50
 
 
+def _waited(_run: Run, evidence: Evidence) -> str | None:
+    """Ranks waited for one another in vain, and no text says that memory ran out anywhere."""
+    if not evidence.failures or any(f.kind != "collective" for f in evidence.failures):
+        return None
+    told = {dict(f.details).get("what") for f in evidence.failures}
+    return "a rank waited for another one until the time was over: what stopped the other one is not shown" if told == {"time-out"} else None
+
+
 def _overflow(_run: Run, evidence: Evidence) -> str | None:
     failure = evidence.failure
     return "the requested size is larger than any machine: a length or product overflowed" if failure and _absurd_size(failure.requested_bytes) else None
@@ -37,6 +45,7 @@ RULE = Rule(
         Mark("not-memory-kind", 5.0, "no memory error", "the reader's class of the failure text", when=_kind),
         Mark("not-memory-also-memory", -4.0, "memory as well", "the other failure's text", when=_memory),
         Mark("not-memory-overflow", 5.0, "overflowing size", "c10 CUDACachingAllocator: 'Tried to allocate more than 1EB memory'", when=_overflow),
+        Mark("not-memory-waited", 3.0, "a rank waited in vain", "ProcessGroupNCCL: 'Watchdog caught collective operation timeout'", when=_waited),
         Mark(
             "not-memory-shared",
             4.0,
@@ -50,6 +59,13 @@ RULE = Rule(
             "operands have shapes that do not fit each other",
             "ATen native/LinearAlgebra.cpp shape checks",
             pattern=r"shapes cannot be multiplied|size mismatch for|must match the size of tensor",
+        ),
+        Mark(
+            "not-memory-flatten",
+            3.0,
+            "FSDP puts weights of one float dtype in a flat tensor: 4-bit weights need bnb_4bit_quant_storage equal to the dtype of the others",
+            "torch fsdp/_flat_param.py _validate_tensors_to_flatten: 'Cannot flatten integer dtype tensors', 'Must flatten tensors with uniform dtype'",
+            pattern=r"Cannot flatten integer dtype tensors|Must flatten tensors with uniform dtype",
         ),
         Mark(
             "not-memory-devices",
