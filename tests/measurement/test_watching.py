@@ -69,6 +69,27 @@ def test_new_tensors_are_found_without_a_look_at_every_object() -> None:
         gc.enable()
 
 
+def test_between_looks_that_come_soon_no_collection_hides_a_tensor() -> None:
+    look = living.Living()
+    look.tensors(soon=True)
+    kept = torch.zeros(3)
+    dead = torch.zeros(4)
+    gc.collect()  # both are old now
+    late = torch.ones(2)
+    del dead
+    gc.collect(1)
+    found = {id(t) for t in look.tensors(soon=True)}
+    assert {id(kept), id(late)} <= found
+    assert found == {id(t) for t in living.Living().tensors()}
+    for _ in range(living.MOST_HEARD + 1):
+        gc.collect(1)
+    assert gc.callbacks.count(look._collecting) == 0  # a step without end is not made slower
+    last = torch.ones(5)
+    gc.collect()
+    assert id(last) in {id(t) for t in look.tensors()}
+    assert gc.callbacks.count(look._collecting) == 0
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9), st.sampled_from(["forward", "backward", "step"])), max_size=40))
 def test_peaks_are_those_of_adding_up(events: list[tuple[bool, int, str]]) -> None:

@@ -22,16 +22,19 @@ class Boundaries:
         self._scans: list[growth.Scan] = []
         self._living = living.Living()
 
-    def look(self, own: Iterable[int], observer: Observer | None, *, least: int, step: int, peak: int) -> list[Finding]:
-        """Findings before ``step`` begins. ``own``: storages of model and optimizer; ``observer``: of the step that has ended; ``peak``: bytes."""
+    def look(self, own: Iterable[int], observer: Observer | None, *, least: int, step: int, peak: int, soon: bool = False) -> list[Finding]:
+        """Findings before ``step`` begins. ``own``: storages of model and optimizer; ``observer``: of the step that has ended; ``peak``: bytes.
+
+        ``soon``: the next look is some steps away at most.
+        """
         owned = set(own)
         fresh: dict[int, int] = {}
         if observer is not None:
             fresh = {key: size for key, (_, size, birth) in observer.tally.alive.items() if birth and key not in owned}
-        strangers = self._strangers(owned)
+        strangers = self._strangers(owned, soon)
         found, held = self._copies(strangers, least, step)
         if any(f.name == holders.NOBODY.name for f in found) and gc.collect():  # what only a cycle held was garbage already
-            strangers = self._strangers(owned)
+            strangers = self._strangers(owned, soon)
             found, held = self._copies(strangers, least, step)
         if step:
             self._scans = [*self._scans[-growth.SCANS + 1 :], growth.scan(strangers, held, fresh)]
@@ -43,5 +46,9 @@ class Boundaries:
         held = holders.holders({id(t) for t in strangers if t.grad_fn is not None or t.untyped_storage().nbytes() >= SMALL}, mine)
         return copies.find(self.model, self.optimizer, strangers, held, least, step), held
 
-    def _strangers(self, own: set[int]) -> list[torch.Tensor]:
-        return [t for t in self._living.tensors() if (key := living.storage_of(t)) is not None and key not in own]
+    def close(self) -> None:
+        """No other look comes."""
+        self._living.deaf()
+
+    def _strangers(self, own: set[int], soon: bool) -> list[torch.Tensor]:
+        return [t for t in self._living.tensors(soon=soon) if (key := living.storage_of(t)) is not None and key not in own]

@@ -24,23 +24,21 @@ def find(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, strangers: list[torch.Tensor], held: Mapping[int, Holder], least: int, step: int
 ) -> list[Finding]:
     """One finding for each holder of copies that together are at least ``least`` bytes."""
-    owned: dict[int, list[tuple[str, str, torch.Tensor]]] = {}
-    for part, name, tensor in tensors(model, optimizer):
-        if part != "gradients" and tensor.numel() > 1:
-            owned.setdefault(tensor.numel(), []).append((part, name, tensor))
-    samples = Samples()
+    wanted = {stranger.numel() for stranger in strangers if stranger.grad_fn is None and stranger.numel() > 1}
+    owned: dict[int, list[tuple[str, torch.Tensor]]] = {}
+    for part, _, tensor in tensors(model, optimizer):
+        if part != "gradients" and tensor.numel() in wanted:
+            owned.setdefault(tensor.numel(), []).append((part, tensor))
+    suspects = [stranger for stranger in strangers if stranger.grad_fn is None and stranger.numel() in owned]
+    values = Values([tensor for members in owned.values() for _, tensor in members], suspects)
     groups: dict[Holder, list[tuple[torch.Tensor, str | None]]] = {}
-    for stranger in strangers:
-        if stranger.grad_fn is not None:
-            continue
-        candidates = owned.get(stranger.numel(), [])
-        if not candidates:
-            continue
-        same = next((part for part, _, tensor in candidates if samples.same_values(tensor, stranger)), None)
-        alike = any(tensor.shape == stranger.shape for _, _, tensor in candidates)
+    for stranger in suspects:
+        candidates = owned[stranger.numel()]
+        number = values.same_as(stranger)
+        alike = any(tensor.shape == stranger.shape for _, tensor in candidates)
         holder = held.get(id(stranger), NOBODY)
-        if same is not None or (alike and holder.module):
-            groups.setdefault(holder, []).append((stranger, same))
+        if number is not None or (alike and holder.module):
+            groups.setdefault(holder, []).append((stranger, None if number is None else next(p for p, t in candidates if t is number)))
     return [f for holder, members in groups.items() if (f := _finding(holder, members, least, step)) is not None]
 
 
@@ -62,28 +60,66 @@ def _finding(holder: Holder, members: list[tuple[torch.Tensor, str | None]], lea
     return Finding(kind, title, holder.where, size, dtype, "optimizer" if parts == {"optimizer"} else "weights", holder.name, step)
 
 
-class Samples:
-    """Values of tensors at fixed places, each read from its device once."""
+class Values:
+    """Values of tensors at fixed places: read from each device at once, and looked up rather than compared pair by pair."""
 
-    def __init__(self) -> None:
-        self._taken: dict[tuple[int, bool], torch.Tensor] = {}
-        self._values: dict[tuple[int, bool, torch.dtype], tuple[float, ...]] = {}
+    def __init__(self, owned: list[torch.Tensor], strangers: list[torch.Tensor]) -> None:
+        turned = {(tensor.numel(), tensor.shape[::-1]) for tensor in owned if tensor.dim() == 2 and tensor.shape[0] != tensor.shape[1]}
+        self._seen: dict[tuple[int, bool, torch.dtype], tuple[float, ...]] = {}
+        self._taken = _read([(t, False) for t in (*owned, *strangers)] + [(t, True) for t in strangers if (t.numel(), t.shape) in turned])
+        self._index: dict[tuple[int, torch.dtype, torch.dtype], dict[tuple[float, ...], list[torch.Tensor]]] = {}  # by element count, own dtype, compared in
+        self._owned: dict[int, list[torch.Tensor]] = {}
+        for tensor in owned:
+            if tensor.is_floating_point():
+                self._owned.setdefault(tensor.numel(), []).append(tensor)
 
-    def same_values(self, one: torch.Tensor, other: torch.Tensor) -> bool:
-        """Whether two tensors of equal element count hold the same values, as they are or transposed, in the narrower dtype of the two."""
-        if not (one.is_floating_point() and other.is_floating_point()):
-            return False
-        turned = one.dim() == 2 and other.shape == one.shape[::-1] and one.shape != other.shape
-        if not turned and one.shape != other.shape and not other.is_contiguous():
-            return False
-        narrow = one.dtype if one.element_size() <= other.element_size() else other.dtype
-        values = self._of(one, False, narrow)
-        return values == self._of(other, turned, narrow) and any(value != values[0] for value in values)
+    def same_as(self, stranger: torch.Tensor) -> torch.Tensor | None:
+        """The owned tensor that holds a stranger's values, as they are or transposed, in the narrower dtype of the two."""
+        if not stranger.is_floating_point():
+            return None
+        for dtype in dict.fromkeys(tensor.dtype for tensor in self._owned.get(stranger.numel(), ())):
+            narrow = dtype if dtype.itemsize <= stranger.dtype.itemsize else stranger.dtype
+            known = self._of_owned(stranger.numel(), dtype, narrow)
+            for turned in (False, True):
+                if (id(stranger), turned) not in self._taken:
+                    continue
+                values = self._in(stranger, turned, narrow)
+                for tensor in known.get(values, ()) if any(value != values[0] for value in values) else ():
+                    if _turned(tensor, stranger) is turned:
+                        return tensor
+        return None
 
-    def _of(self, tensor: torch.Tensor, turned: bool, dtype: torch.dtype) -> tuple[float, ...]:
-        key = id(tensor), turned
-        if (values := self._values.get((*key, dtype))) is None:
-            if (taken := self._taken.get(key)) is None:
-                taken = self._taken[key] = sample(tensor.detach().t() if turned else tensor, SAMPLES).cpu()
-            values = self._values[*key, dtype] = tuple(taken.to(dtype).tolist())
+    def _of_owned(self, count: int, dtype: torch.dtype, narrow: torch.dtype) -> dict[tuple[float, ...], list[torch.Tensor]]:
+        if (found := self._index.get((count, dtype, narrow))) is None:
+            found = self._index[count, dtype, narrow] = {}
+            for tensor in self._owned[count]:
+                if tensor.dtype == dtype:
+                    found.setdefault(self._in(tensor, False, narrow), []).append(tensor)
+        return found
+
+    def _in(self, tensor: torch.Tensor, turned: bool, dtype: torch.dtype) -> tuple[float, ...]:
+        key = id(tensor), turned, dtype
+        if (values := self._seen.get(key)) is None:
+            values = self._seen[key] = tuple(self._taken[id(tensor), turned].to(dtype).tolist())
         return values
+
+
+def _turned(owned: torch.Tensor, stranger: torch.Tensor) -> bool | None:
+    """How a stranger's elements would have to be read to be in the owned one's order; ``None``: they can not be."""
+    if owned.dim() == 2 and stranger.shape == owned.shape[::-1] and owned.shape != stranger.shape:
+        return True
+    return None if owned.shape != stranger.shape and not stranger.is_contiguous() else False
+
+
+def _read(wanted: list[tuple[torch.Tensor, bool]]) -> dict[tuple[int, bool], torch.Tensor]:
+    """A sample of each on the host, by id and whether it was turned; one transfer for each device and dtype."""
+    groups: dict[tuple[torch.device, torch.dtype], list[tuple[tuple[int, bool], torch.Tensor]]] = {}
+    for tensor, turned in wanted:
+        if tensor.is_floating_point():
+            taken = sample(tensor.t() if turned else tensor, SAMPLES)
+            groups.setdefault((tensor.device, tensor.dtype), []).append(((id(tensor), turned), taken))
+    found: dict[tuple[int, bool], torch.Tensor] = {}
+    for members in groups.values():
+        whole = torch.cat([taken for _, taken in members]).cpu()
+        found.update(zip((key for key, _ in members), torch.split(whole, [len(taken) for _, taken in members]), strict=True))
+    return found

@@ -75,6 +75,7 @@ class Watch(Stepping):
         else:
             self.event("failed", "warning", error=type(error).__name__, phase=phase)
             self.note_failure(error, phase)
+        self._boundaries.close()
         self.event("end", steps=self.step, observed=self.observed, seconds=round(time.monotonic() - self._pace.began, 3), peaks=self.peak_bytes())
         if self._log is not None:
             self._log.close()

@@ -17,6 +17,7 @@ from advisor.measurement.watching.policy import Policy
 from advisor.measurement.watching.recomputing import Recomputing
 
 SMALLEST = 4096  # bytes below which nothing is worth a finding
+SEEN_WHOLE = 2  # steps whose optimizer is observed before that is spared: the first makes its state
 SHARE = 0.001  # of the model's state, likewise
 
 
@@ -108,8 +109,8 @@ class Stepping:
         observer.tally.gradients(own for own, known in owned.by_storage(self.model, None).items() if known.part == "gradients")
         if observer.fp16 and (lost := self._gradients.look(self.model, self.step)) is not None:
             self.found(lost)
-        if self._pace.full and self.step >= FIRST and not self._pace.look(self.step):
-            self._stop_observing()  # the step is some operators for each parameter, and always the same
+        if SEEN_WHOLE <= self.step < FIRST or (self._pace.full and self.step >= FIRST and not self._pace.look(self.step)):
+            self._stop_observing()  # the optimizer's part is some operators for each parameter, and always the same
 
     @guarded
     def _step_ends(self, *_: Any) -> None:
@@ -190,7 +191,7 @@ class Stepping:
             began = time.monotonic()
             seeds = owned.by_storage(self.model, self.optimizer)
             peak = max((size for size, _ in self.peaks.values()), default=0)
-            for finding in self._boundaries.look(seeds, observer, least=self._threshold(seeds), step=self.step, peak=peak):
+            for finding in self._boundaries.look(seeds, observer, least=self._threshold(seeds), step=self.step, peak=peak, soon=self.step < FIRST):
                 self.found(finding)
             self._looked = True
             self._pace.looked += time.monotonic() - began
