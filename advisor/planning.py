@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from advisor.evidence import Evidence
 from advisor.planner.before import Offer, before
-from advisor.planner.constraints import ALTERS, ORDER, Constraints
+from advisor.planner.buying import nothing_fits
+from advisor.planner.constraints import EVERYTHING, METHOD, ORDER, Constraints
 from advisor.planner.curing import cure, remedies_of
-from advisor.planner.hardware import smallest_that_fits
 from advisor.planner.laying_out import laid_out
 from advisor.planner.layouts import Layout, layouts
 from advisor.planner.limits import Limits, limits, max_micro_batch, max_model, max_seq_len, which_cards
 from advisor.planner.measuring import Bench, Candidate
-from advisor.planner.searching import free, quickest, restored, search, shrink, without_moot
+from advisor.planner.searching import free, quickest, restored, search, without_moot
 from advisor.planner.spending import spend
-from advisor.planner.stepping import alternatives, frontier, steps, title
+from advisor.planner.stepping import alternatives, frontier, steps
 from advisor.report import Finding, Plan, Step
 from advisor.run import Run
 from advisor.units import show
 
 FREE = ("copies", "fallback")
-EVERYTHING = frozenset({"copies", "fallback", "shard", "batch"})
-METHOD, ANY = 3, 99  # another optimizer, a smaller rank, adapters, 4 bits; and beyond that samples that are cut
+ANY = 99  # beyond another method: samples that are cut
 STAGES: tuple[tuple[frozenset[str], int, int], ...] = (
     # tiers; how heavy a change may be (advisor.planner.constraints.WEIGHT); how much else may be learned (constraints.ALTERS)
     (frozenset({*FREE, "shard"}), 0, 0),
@@ -80,7 +78,7 @@ def plan(
             if found:
                 found[0] = restored(bench, found[0], freed, tightly=tightly)
                 return _done(bench, start, found, first, tightly=tightly)
-    return _nothing(bench, start, freed, first)
+    return nothing_fits(bench, start, freed, first)
 
 
 def _capacity(printed: int | None) -> Callable[[Run], int | None]:
@@ -118,7 +116,7 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
     less = (1 - faster.seconds_per_token / base.seconds_per_token) * 100
     spent = steps(bench, start, faster, first)
     named = ", then ".join(f"{step.title[0].lower()}{step.title[1:]}" for step in spent)
-    says += f" The room can buy speed: {named}. A token then takes {less:.0f} % less, and {show(capacity - faster.used_bytes)} is left."
+    says += f" The room can buy speed: {named}. A token then takes {less:.0f}% less, and {show(capacity - faster.used_bytes)} is left."
     return Plan((), True, says, spent, others, frontier=frontier(bench, start))
 
 
@@ -145,43 +143,6 @@ def _until_it_fits(chain: tuple[Step, ...]) -> tuple[Step, ...]:
     """No step beyond the first that fits."""
     fitting = next((n for n, step in enumerate(chain) if step.fits_after), len(chain) - 1)
     return chain[: fitting + 1]
-
-
-def _nothing(bench: Bench, start: Candidate, freed: Candidate, first: frozenset[str]) -> Plan:
-    bought = 0 if bench.constraints.keep_hardware else 1  # a card is a change too
-    able = [c for c in bench.measured() if bench.constraints.within(len(c.changes) + bought) and not c.alters_learning]
-    kept = [c for c in able if all(change in c.changes for change in freed.changes)] or able or [freed]
-    least = min(kept, key=lambda c: c.used_bytes)
-    part, size = max(least.ledger.by_part().items(), key=lambda x: x[1], default=("nothing", 0))
-    irreducible = f"After all of it {part} still needs {show(size)} of the {show(least.capacity_bytes or 0)} usable; all together {show(least.used_bytes)}."
-    hardware = smallest_that_fits(bench, least)
-    if hardware is not None:
-        hardware = without_moot(bench, shrink(bench, hardware, freed, tightly=True), first, tightly=True)  # on the larger hardware not all of it is needed
-    chain = steps(bench, start, hardware if hardware is not None else least, first, tightly=True)
-    if hardware is not None:
-        says = f"No set of changes fits this card. {_card_words(hardware)}{_otherwise(bench, hardware)}"
-    else:
-        says = "No set of changes fits this card, and no single larger card of the catalogue holds it either: a smaller model, or more cards to divide over."
-    return Plan(chain, hardware is not None, says, (), alternatives(bench, start, least), irreducible, frontier(bench, start))
-
-
-def _otherwise(bench: Bench, hardware: Candidate) -> str:
-    """What would do if something else may be learned: adapters on a packed base often need a much smaller card."""
-    able = [c for c in bench.measured() if 0 < c.altered <= METHOD and bench.constraints.within(len(c.changes) + 1)]
-    least = min(able, key=lambda c: c.used_bytes, default=None)
-    smaller = smallest_that_fits(bench, least) if least is not None else None
-    if smaller is None or (smaller.capacity_bytes or 0) * smaller.run.world >= 0.9 * (hardware.capacity_bytes or 0) * hardware.run.world:
-        return ""
-    named = ", ".join(title(name) for name, _ in smaller.changes if ALTERS.get(name))
-    card = smaller.run.card.name if smaller.run.card is not None else str(smaller.run.job.hardware.gpu)
-    return f" If what is learned may change ({named}), {smaller.run.world} x {card} would do."
-
-
-def _card_words(c: Candidate) -> str:
-    gpu: Any = c.run.job.hardware.gpu
-    name = c.run.card.name if c.run.card is not None else str(gpu)
-    cards = c.run.world
-    return f"With them, the smallest hardware that would do is {cards} x {name}."
 
 
 __all__ = [

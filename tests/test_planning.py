@@ -20,9 +20,9 @@ from advisor.planner.offering import options
 from advisor.planner.searching import SAME_TIME, cost, free, search
 from advisor.planning import Constraints, layouts, max_micro_batch, max_seq_len, plan, which_cards
 from advisor.report import Finding, Plan, Step
-from advisor.rules.rule import TIERS
 from advisor.run import Run, resolve
 from advisor.techniques import all_techniques
+from tests.planner.laws import in_order
 from tests.techniques import zoo
 
 
@@ -38,10 +38,6 @@ def run(**sections: Any) -> Run:
 
 def finding(cause: str, tier: str, remedies: Sequence[str]) -> Finding:
     return Finding(cause, tier, cause, 0.9, None, (), tuple(remedies))
-
-
-def tiers(made: Plan) -> list[int]:
-    return [TIERS.index(step.tier) for step in made.steps]
 
 
 def expected_need(r: Run) -> int:
@@ -76,7 +72,7 @@ def test_plans_of_the_zoo(number: int) -> None:
     start = zoo.written()[number]
     made = plan(start)
     check(made, start)
-    assert tiers(made) == sorted(tiers(made))
+    assert in_order(made)
     assert made.summary
 
 
@@ -97,7 +93,7 @@ def test_the_last_step_fits_and_the_step_before_does_not(micro: int, seq_len: in
     )  # fmt: skip
     made = plan(start)
     check(made, start)
-    assert tiers(made) == sorted(tiers(made))
+    assert in_order(made)
     assert made.fits or made.irreducible
     if any(step.tier == "hardware" for step in made.steps):
         assert made.irreducible, "hardware only where nothing else is enough"

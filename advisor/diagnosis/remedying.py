@@ -100,8 +100,8 @@ def _step(name: str, finding: Finding, run: Run) -> Step | None:
         return None
     unknown = bool(run.missing) or ledger_of(run) is None
     if isinstance(changed, NotApplicable):
-        if not unknown:
-            return None  # the run is known well enough to say that this does not apply
+        if not unknown or changed.settled:
+            return None  # what is known of the run is enough to say that this does not apply
         changed = run
     before, after = ledger_of(run), ledger_of(changed)
     estimated = technique.estimated and before is not None and after is not None and changed is not run

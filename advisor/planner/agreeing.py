@@ -17,19 +17,19 @@ def agreeing(steps: Sequence[Step]) -> tuple[Step, ...]:
     last: dict[tuple[str, str], str] = {}
     for step in steps:
         for layer, lines in step.settings.items():
-            last.update({(layer, path): line for path, line in _paths(layer, lines)})
+            last.update({(layer, path): line for path, line in paths(layer, lines)})
     return tuple(replace(step, settings=_with(step.settings, last)) for step in steps)
 
 
 def _with(settings: Mapping[str, tuple[str, ...]], last: Mapping[tuple[str, str], str]) -> Mapping[str, tuple[str, ...]]:
     out: dict[str, tuple[str, ...]] = {}
     for layer, lines in settings.items():
-        paths = {line: path for path, line in _paths(layer, lines)}
-        out[layer] = tuple(last[layer, paths[line]] if line in paths else line for line in lines)
+        known = {line: path for path, line in paths(layer, lines)}
+        out[layer] = tuple(last[layer, known[line]] if line in known else line for line in lines)
     return out
 
 
-def _paths(layer: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
+def paths(layer: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     """``(dotted key, line)`` of every line that sets a value; parents by their indentation, sections of TOML by their header."""
     if layer == CODE:
         return

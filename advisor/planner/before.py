@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from advisor.arithmetic import CannotEstimate, estimate
 from advisor.cards import Card, catalogue
 from advisor.job import JobError
 from advisor.ledger import Ledger
 from advisor.planner.storage import Storage, storage
+from advisor.report import Verdict
 from advisor.run import Run
 from advisor.speed import step_time
 from advisor.techniques import NotApplicable, all_techniques
+from advisor.verdict import judge
 
 COUNTS = (1, 2, 4, 8)
-TIGHT = 0.95  # of the usable bytes: beyond, the estimate's error decides
-Verdict = Literal["fits", "tight", "ooms"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +124,12 @@ def _offer(run: Run, card: Card, count: int, tokens: int | None, price: float | 
         used = ledger.expected_totals()["device_used"].expected - ledger.outside("allocator")
         if best is None or used < best[0]:
             best = (used, changes, tried, ledger)
-        if used <= TIGHT * usable:
+        if used <= usable and judge(tried, ledger)[0] == "fits":
             break
     if best is None:
         return None
     used, changes, chosen, ledger = best
-    verdict: Verdict = "ooms" if used > usable else "tight" if used > TIGHT * usable else "fits"
+    verdict = judge(chosen, ledger)[0]
     hours = _hours(chosen, tokens) if verdict != "ooms" else None
     cost = hours.times(price * count) if hours is not None and price is not None else None
     within = None

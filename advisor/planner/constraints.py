@@ -47,6 +47,9 @@ NEEDS_LIBRARY = frozenset({
     "galore", "fp8-training", "lora", "dora", "sequence-packing",  # galore-torch, torchao or TransformerEngine, peft, flash-attn
 })  # fmt: skip
 
+EVERYTHING = frozenset({"copies", "fallback", "shard", "batch"})  # tiers that a search looks through
+METHOD = 3  # how much else may be learned: another optimizer, a smaller rank, adapters, 4 bits
+LAST_RESORT = 3  # the weight of it
 # What is asked later than the rest of the tiers shard and batch: 1 waits for the host's link or the sequence's ring, 2 cuts matrices,
 # layers or experts up, 3 is a last resort of its kind. "No tensor parallelism over PCIe before checkpointing."
 WEIGHT = {
@@ -54,6 +57,9 @@ WEIGHT = {
     "ulysses": 1, "hybrid-shard": 1, "separate-rollout": 1, "offload-nvme": 3, "tensor-parallel": 2,
     "pipeline-parallel": 2, "expert-parallel": 2, "fp8-training": 2,
 }  # fmt: skip
+CUTTING = frozenset({"tensor-parallel", "context-parallel", "ulysses", "pipeline-parallel", "expert-parallel"})  # what cuts the computation itself
+RECOMPUTING = frozenset({"gradient-checkpointing", "selective-checkpointing", "repair-checkpointing"})
+NARROWING = frozenset({"narrow-gradient-buffer", "keep-kbit-narrow", "keep-wrapper-narrow"})  # free, but less exact than the framework's own form
 DIVIDING = frozenset({"zero-1", "zero-2", "zero-3", "fsdp"})
 
 # A change is riskier where it brings a library, touches how the job is launched, or depends on kernels that differ between versions.

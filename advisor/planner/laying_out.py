@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.planner.constraints import NARROWING
 from advisor.planner.layouts import LAYOUTS, Layout, layouts
 from advisor.planner.measuring import Bench, Candidate, Change, ordered
 from advisor.planner.searching import cost
@@ -19,18 +20,32 @@ def laid_out(bench: Bench, base: Candidate, start: Candidate, *, tightly: bool =
     if base.run.world < 2 or (base.run.job.framework.name or "custom") not in LAYOUTS or base.capacity_bytes is None:
         return []
     found: list[Candidate] = []
-    for layout in layouts(base.run, capacity_bytes=base.capacity_bytes, most=ESTIMATES)[:ASKED]:
-        if layout.fits is False:
-            break
+    asked = 0
+    for layout in layouts(base.run, capacity_bytes=base.capacity_bytes, most=ESTIMATES):
         changes = _changes(base, layout)
+        if layout.fits is False or asked == ASKED:
+            break
         if not changes or not _permitted(bench, changes):
             continue
         candidate = bench.of_run(ordered((*base.changes, *changes)), layout.run, base)
-        if candidate is not None and bench.fits(candidate, tightly=tightly):
-            found.append(candidate)
+        if candidate is None or bench.hasty(candidate):
+            continue
+        asked += 1
+        if bench.fits(candidate, tightly=tightly):
+            found.append(_as_exact(bench, candidate, base, layout, start, tightly=tightly))
             if len(found) == KEPT:
                 break
     return sorted(found, key=lambda c: cost(c, start))
+
+
+def _as_exact(bench: Bench, c: Candidate, base: Candidate, layout: Layout, start: Candidate, *, tightly: bool) -> Candidate:
+    """The layout without what is free but less exact, where it fits so and takes no longer than the run as it is."""
+    plain = bench.measure(tuple(change for change in base.changes if change[0] not in NARROWING))
+    if plain is None or plain.exact <= base.exact:
+        return c
+    names = {name for name, _ in base.changes}
+    again = bench.of_run(ordered((*plain.changes, *(change for change in c.changes if change[0] not in names))), plain.run.but(**layout.settings), plain)
+    return again if again is not None and bench.fits(again, tightly=tightly) and cost(again, start) <= cost(c, start) else c
 
 
 def _changes(base: Candidate, layout: Layout) -> list[Change]:

@@ -6,7 +6,7 @@ stay inside a node, stages have layers, data-parallel ranks divide the batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ class Layout:
     seconds: float
     fits: bool | None
     run: Run
+    settings: Mapping[str, Mapping[str, Any]]  # what makes it of any run of the job
 
     @property
     def cuts(self) -> int:
@@ -54,7 +55,7 @@ def layouts(run: Run, *, capacity_bytes: int | None = None, most: int = 400) -> 
         return []
     usable = capacity_bytes if capacity_bytes is not None else run.usable[0] if run.usable is not None else None
     found: list[Layout] = []
-    for number, (shape, changed) in enumerate(_legal(run)):
+    for number, (shape, settings, changed) in enumerate(_legal(run)):
         if number >= most:
             break
         try:
@@ -63,7 +64,7 @@ def layouts(run: Run, *, capacity_bytes: int | None = None, most: int = 400) -> 
             return []
         used = ledger.expected_totals()["device_used"].expected - ledger.outside("allocator")
         fits = None if usable is None else used <= usable
-        found.append(Layout(*shape, changed.job.activations.checkpointing or "none", used, step_time(changed).expected, fits, changed))
+        found.append(Layout(*shape, changed.job.activations.checkpointing or "none", used, step_time(changed).expected, fits, changed, settings))
     best = min((x.seconds for x in found if x.fits is not False), default=0.0)
     return sorted(
         found,
@@ -74,7 +75,7 @@ def layouts(run: Run, *, capacity_bytes: int | None = None, most: int = 400) -> 
     )
 
 
-def _legal(run: Run) -> Iterator[tuple[tuple[int, int, int, int, int], Run]]:
+def _legal(run: Run) -> Iterator[tuple[tuple[int, int, int, int, int], Mapping[str, Mapping[str, Any]], Run]]:
     """Layouts with less recomputation and less cutting first."""
     job, architecture = run.job, run.architecture
     p, b = job.parallel, job.batch
@@ -106,11 +107,12 @@ def _legal(run: Run) -> Iterator[tuple[tuple[int, int, int, int, int], Run]]:
                     batch = {"gradient_accumulation": 1 if pipeline > 1 else in_flight}
                     for expert in _experts(run, data * context * tensor, per_node):
                         divided = {**parallel, **({"expert": expert} if expert > 1 or (p.expert or 1) > 1 else {})}
+                        settings = {"parallel": divided, "batch": batch, "activations": {"checkpointing": checkpointing}}
                         try:
-                            changed = run.but(parallel=divided, batch=batch, activations={"checkpointing": checkpointing})
+                            changed = run.but(**settings)
                         except JobError:
                             continue
-                        yield (tensor, context, pipeline, data, expert), changed
+                        yield (tensor, context, pipeline, data, expert), settings, changed
 
 
 def _virtual(layers: int, pipeline: int, in_flight: int) -> int:

@@ -10,6 +10,7 @@ from advisor.job import Job, JobError
 from advisor.reading.pattern import pattern
 from advisor.run import Run
 
+TORCH_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 SCRIPT = "script"  # beside the layers' names: lines of the training script itself
 _DERIVED = frozenset({"default", "assumed", "inferred"})
 # Fields in which an engine or a method brings values with it: they get a line only where the framework would not settle them so by itself.
@@ -104,10 +105,11 @@ def snippet(technique: str, after: Job, has_lines: bool) -> tuple[str, ...]:
         return ()
     name = after.framework.name or "custom"
     for entry in front.get("code") or ():
-        if (name in entry["for"] or "*" in entry["for"]) and (entry.get("always") or not has_lines):
+        holds = all(after.get(field) in wanted for field, wanted in (entry.get("when") or {}).items())
+        if holds and (name in entry["for"] or "*" in entry["for"]) and (entry.get("always") or not has_lines):
             return tuple(_VALUE.sub(lambda m: _text(after.get(m.group(1))), str(entry["lines"])).rstrip("\n").split("\n"))
     return ()
 
 
 def _text(value: Any) -> str:
-    return "..." if value is None else repr(list(value)) if isinstance(value, tuple) else str(value)
+    return "..." if value is None else repr(list(value)) if isinstance(value, tuple) else TORCH_NAMES.get(str(value), str(value))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 from advisor.arithmetic import CannotEstimate, estimate
 from advisor.job import JobError
 from advisor.ledger import Ledger
-from advisor.planner.constraints import ORDER, Constraints, altered
-from advisor.planner.storage import host_of_node
+from advisor.planner.constraints import CUTTING, ORDER, Constraints, altered
+from advisor.planner.storage import MOST_HOST_GIB, host_of_node
 from advisor.run import Run
 from advisor.speed import step_time
 from advisor.techniques import NotApplicable, Technique, all_techniques
@@ -35,6 +35,7 @@ class Candidate:
     seconds_per_token: float
     altered: int  # how much of what is learned changes: advisor.planner.constraints.ALTERS, summed
     exact: bool
+    laid_out: bool = False  # a layout chosen as a whole: its changes made one after the other come to another run
 
     @property
     def alters_learning(self) -> bool:
@@ -71,11 +72,28 @@ class Bench:
         """Whether the expected figure fits with the margin asked for: cheap, and necessary for :meth:`fits`."""
         if c.capacity_bytes is None or max(c.used_bytes + (self.margin_bytes or 0), c.shown_bytes) > c.capacity_bytes:
             return False
-        hardware = c.run.job.hardware
-        if hardware.host_memory_gib is None or not c.ledger.host_peak():
+        return self.housed(c) and not self.hasty(c)
+
+    def housed(self, c: Candidate) -> bool:
+        """Whether what is moved to the host fits there, for all ranks of a node; where the host is not known, whether any machine has so much.
+
+        What the job itself holds there, as it was written, is not doubted.
+        """
+        if not c.ledger.host_peak():
             return True
-        ranks = min(c.run.world, hardware.gpus_per_node or 1)  # what is moved to the host must fit there, for all ranks of a node
-        return host_of_node(c.ledger, ranks) <= hardware.host_memory_gib * GIB
+        hardware = c.run.job.hardware
+        need = host_of_node(c.ledger, min(c.run.world, hardware.gpus_per_node or 1))
+        if hardware.host_memory_gib is not None:
+            return need <= hardware.host_memory_gib * GIB
+        if need <= MOST_HOST_GIB * GIB:
+            return True
+        start = self.measure(())
+        return start is not None and need <= host_of_node(start.ledger, min(start.run.world, start.run.job.hardware.gpus_per_node or 1))
+
+    def hasty(self, c: Candidate) -> bool:
+        """Whether it cuts the computation over a bus, where every block waits for it, before everything is recomputed that can be."""
+        card = c.run.card
+        return bool(CUTTING & c.ids) and card is not None and not card.link_bytes and c.run.job.activations.checkpointing != "full"
 
     def fits(self, c: Candidate, *, tightly: bool = False) -> bool:
         """Whether it fits with the margin asked for, or, where none was, with the estimate's own error; ``tightly``: its middle.
@@ -131,7 +149,8 @@ class Bench:
 
     def of_run(self, changes: Changes, run: Run, base: Candidate) -> Candidate | None:
         """A run that was made otherwise (a layout), measured as the outcome of ``changes``; numbers stay exact where ``base``'s were."""
-        return self._measured(changes, run, base.exact, base.altered)
+        found = self._measured(changes, run, base.exact, base.altered)
+        return replace(found, laid_out=True) if found is not None else None
 
     def apply(self, name: str, run: Run, times: int = 1) -> Run | None:
         """The changed run; the reason why not is kept."""

@@ -8,7 +8,7 @@ a set from which a change can be left out is none. The search is bounded: single
 
 from __future__ import annotations
 
-from advisor.planner.constraints import ALTERS, RISK, compatible
+from advisor.planner.constraints import ALTERS, NARROWING, RISK, compatible
 from advisor.planner.measuring import Bench, Candidate, Change, Changes, ordered
 from advisor.planner.offering import MATTERS, PAYS_LATER, by_saving, lowers, options
 from advisor.techniques import all_techniques
@@ -59,7 +59,7 @@ def quickest(bench: Bench, base: Candidate, start: Candidate) -> Candidate:
 def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str], *, heavy: int, altering: int, tightly: bool = False) -> list[Candidate]:
     """Fitting minimal sets on top of ``base``, cheapest first; empty where none was found."""
     singles = by_saving(bench, base, options(bench, base, tiers, heavy=heavy, altering=altering))
-    everything = _descend(bench, base, singles, tightly=tightly)
+    everything = descend(bench, base, singles, tightly=tightly)
     if not bench.fits(everything, tightly=tightly):
         return []  # even all of it together is not enough: a later stage has more to choose from
     seen: dict[Changes, Candidate] = {}
@@ -93,7 +93,7 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
     return sorted(minimal.values(), key=lambda c: cost(c, start))
 
 
-def _descend(bench: Bench, base: Candidate, singles: list[Change], *, tightly: bool) -> Candidate:
+def descend(bench: Bench, base: Candidate, singles: list[Change], *, tightly: bool) -> Candidate:
     """A set that fits, or about the least that these changes can reach: one after the other while it still saves, beginning with each that excludes others."""
     least = _greedy(bench, base, singles)
     for first in singles:
@@ -159,12 +159,20 @@ def shrink(bench: Bench, c: Candidate, base: Candidate, *, tightly: bool = False
 
 
 def without_moot(bench: Bench, c: Candidate, kept: frozenset[str], *, tightly: bool = False) -> Candidate:
-    """Leave out free changes that a later one has made pointless (a fused step of an optimizer that then is another one); ``kept`` ids stay."""
-    for change in c.changes:
+    """Leave out free changes that a later one has made pointless (a fused step of an optimizer that then is another one); ``kept`` ids stay.
+
+    What is free but less exact goes too where the rest is enough without it and no slower than the run as it is, unless something moves to the host.
+    """
+    start = bench.measure(())
+    for change in () if c.laid_out else c.changes:
         if change[0] in kept or all_techniques()[change[0]].tier not in ("copies", "fallback"):
             continue
         tried = bench.measure(tuple(x for x in c.changes if x != change))
-        if tried is not None and tried.used_bytes <= c.used_bytes and tried.seconds_per_token <= c.seconds_per_token and bench.fits(tried, tightly=tightly):
+        if tried is None or not bench.fits(tried, tightly=tightly):
+            continue
+        pointless = tried.used_bytes <= c.used_bytes and tried.seconds_per_token <= c.seconds_per_token
+        needless = change[0] in NARROWING and tried.exact > c.exact and not LINK_BOUND & c.ids and start is not None and cost(tried, start) <= cost(c, start)
+        if pointless or needless:
             c = tried
     return c
 

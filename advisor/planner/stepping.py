@@ -5,12 +5,11 @@ from __future__ import annotations
 from advisor import knowledge
 from advisor.planner import words
 from advisor.planner.agreeing import agreeing
-from advisor.planner.constraints import ORDER
+from advisor.planner.constraints import CUTTING, ORDER, RECOMPUTING
 from advisor.planner.lines import changed_lines, lines
 from advisor.planner.measuring import Bench, Candidate, Change, ordered, technique_of
 from advisor.planner.offering import lowers
 from advisor.report import Point, Step
-from advisor.run import Run
 from advisor.techniques import TIERLESS, Technique, all_techniques
 from advisor.units import show
 
@@ -18,23 +17,28 @@ MOST_ALTERNATIVES = 24
 
 
 def steps(bench: Bench, start: Candidate, end: Candidate, first: frozenset[str], *, tightly: bool = False) -> tuple[Step, ...]:
-    """The steps from the run as it is to ``end``; what cures the first cause comes first, then tier order."""
-    sequence = sorted(end.changes, key=lambda c: c[0] not in first)
+    """The steps from the run as it is to ``end``; what cures the first cause comes first, then tier order.
+
+    What cuts the computation itself over cards (a ring, tensor groups, stages) waits until all that is recomputed or smaller is in place: those
+    are lines of a config, and without them it would be chosen for too large a problem.
+    """
+    waits = CUTTING if RECOMPUTING & end.ids else frozenset()
+    sequence = sorted(end.changes, key=lambda c: (c[0] not in first, technique_of(c).tier == "hardware", c[0] in waits))
     out: list[Step] = []
     before = start
     for index in range(len(sequence)):
         after = end if index == len(sequence) - 1 else bench.measure(sequence[: index + 1])
         if after is None:
             continue
-        out.append(_step(bench, sequence[index], before, after, tightly=tightly, end=end.run))
+        out.append(_step(bench, sequence[index], before, after, tightly=tightly, end=end))
         before = after
     return agreeing(out)
 
 
-def _step(bench: Bench, change: Change, before: Candidate, after: Candidate, *, tightly: bool, end: Run | None = None) -> Step:
+def _step(bench: Bench, change: Change, before: Candidate, after: Candidate, *, tightly: bool, end: Candidate | None = None) -> Step:
     technique = technique_of(change)
     ratio = after.seconds_per_token / before.seconds_per_token if before.seconds_per_token > 0 else None
-    why = _why(technique, before, after, ratio)
+    why = _why(technique, before, after, ratio, end)
     flags = technique.judged(before.run, after.run)
     return Step(
         technique=technique.id,
@@ -45,7 +49,7 @@ def _step(bench: Bench, change: Change, before: Candidate, after: Candidate, *, 
         after_bytes=after.peak_bytes if technique.estimated else None,
         step_time_ratio=ratio if technique.estimated else None,
         exact=flags.exact,
-        settings=changed_lines(before.run, after.run, technique.id, end=end),
+        settings=changed_lines(before.run, after.run, technique.id, end=end.run if end is not None else None),
         why=why,
         fits_after=None if after.capacity_bytes is None else bench.fits(after, tightly=tightly),
         alters_learning=flags.alters_learning,
@@ -53,7 +57,7 @@ def _step(bench: Bench, change: Change, before: Candidate, after: Candidate, *, 
     )
 
 
-def _why(technique: Technique, before: Candidate, after: Candidate, ratio: float | None) -> str:
+def _why(technique: Technique, before: Candidate, after: Candidate, ratio: float | None, end: Candidate | None) -> str:
     if not technique.estimated:
         freed = (after.capacity_bytes or 0) - (before.capacity_bytes or 0)
         if freed > words.NEGLIGIBLE:
@@ -61,7 +65,7 @@ def _why(technique: Technique, before: Candidate, after: Candidate, ratio: float
         return "An action: what it frees cannot be estimated from the job."
     saved = words.saving(before.ledger, after.ledger, before.shown_bytes, after.shown_bytes)
     flags = technique.judged(before.run, after.run)
-    more = words.ring(after.run) if technique.id == "context-parallel" else words.host(before, after)
+    more = words.ring(after.run) if technique.id == "context-parallel" else words.host(before, after, end)
     if technique.tier == "hardware":
         saved = f"{words.hardware(after.run)} {saved}".strip()
     return f"{saved}{more}{words.price(ratio)}{words.learning(flags.exact, flags.alters_learning)}"

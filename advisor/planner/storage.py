@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from advisor.ledger import Ledger
 from advisor.run import Run
 
+# 32 DIMM slots of a two-socket GPU server (Supermicro SYS-222H-TN, ServeTheHome) x 128 GB modules. Rented nodes of eight GPUs have half of it:
+# 2,048 GiB in AWS p5en.48xlarge (torchx named_resources_aws.py) and p6-b200.48xlarge (openshift-docs, ROSA compute types).
+MOST_HOST_GIB = 32 * 128
+RENTED_HOST_GIB = 2048
 WIDTH = {"fp32": 4, "bf16": 2, "fp16": 2}
 CHECKPOINT_WIDTH = 2  # bytes of a weight as hubs and trainers save it
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from advisor.ledger import Ledger
-from advisor.planner.storage import host_of_node
+from advisor.planner.storage import MOST_HOST_GIB, RENTED_HOST_GIB, host_of_node
 from advisor.run import Run
-from advisor.units import show
+from advisor.units import GIB, show
 
 if TYPE_CHECKING:
     from advisor.planner.measuring import Candidate
@@ -60,17 +60,23 @@ def _at(phase: str) -> str:
     )
 
 
-def host(before: Candidate, after: Candidate) -> str:
-    """What a change asks of the host: bytes of one node, for all of its ranks."""
+def host(before: Candidate, after: Candidate, end: Candidate | None = None) -> str:
+    """What a change asks of the host: bytes of one node, for all of its ranks; at the end of a plan, whose later steps may leave less to move."""
     ranks = max(1, min(after.run.world, after.run.job.hardware.gpus_per_node or 1))
     need = host_of_node(after.ledger, ranks)
     if need - host_of_node(before.ledger, ranks) <= NEGLIGIBLE:
         return ""
+    if end is not None:
+        need = min(need, host_of_node(end.ledger, max(1, min(end.run.world, end.run.job.hardware.gpus_per_node or 1))))
     offload, strategy = after.run.job.offload, after.run.job.parallel.strategy or ""
     # torch's CPUOffload and CPUOffloadPolicy pin by default, and so do the libraries that offload activations; DeepSpeed only where it is asked to
     pinned = offload.activations == "cpu" or (offload.parameters == "cpu" and strategy.startswith("fsdp"))
     known = after.run.job.hardware.host_memory_gib
     asked = "" if known is not None else "; make sure that it has so much"
+    if known is None and need > RENTED_HOST_GIB * GIB:
+        asked = f", more than the {show(RENTED_HOST_GIB * GIB)} of rented nodes with eight GPUs"
+        if need > MOST_HOST_GIB * GIB:
+            asked = f", and no server for GPUs takes more than {show(MOST_HOST_GIB * GIB)}"
     return f" A node's host then holds {show(need)}{' of pinned memory' if pinned else ''}{f' for its {ranks} GPUs' if ranks > 1 else ''}{asked}."
 
 
@@ -87,7 +93,7 @@ def price(ratio: float | None) -> str:
         return ""
     if abs(ratio - 1) < 0.01:
         return " A token takes as long as before."
-    return f" A token takes {abs(ratio - 1) * 100:.0f} % {'longer' if ratio > 1 else 'less'} (estimated)."
+    return f" A token takes {abs(ratio - 1) * 100:.0f}% {'longer' if ratio > 1 else 'less'} (estimated)."
 
 
 def ring(run: Run) -> str:
@@ -101,7 +107,7 @@ def ring(run: Run) -> str:
         return f" The ring hides: {found.tokens:,} tokens a rank, and from {found.hides_from:,} on computing takes longer than passing on."
     return (
         f" The ring stalls: it hides from {found.hides_from:,} tokens a rank, and there are {found.tokens:,};"
-        f" passing on takes {found.stall * 100:.0f} % longer than attention."
+        f" passing on takes {found.stall * 100:.0f}% longer than attention."
     )
 
 

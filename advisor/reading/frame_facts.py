@@ -40,6 +40,8 @@ _PROVES: tuple[tuple[str, str, object], ...] = (
     (r"^transformers/integrations/sdpa_attention\.py", "activations.attention", "sdpa"),
     (r"^transformers/integrations/flash_attention\.py|^flash_attn/", "activations.attention", "flash-2"),
     (r"^peft/tuners/lora/", "method.kind", "lora"),
+    (r"^transformers/quantizers/quantizer_bnb_4bit\.py", "method.base", "nf4"),  # or fp4, of the same size
+    (r"^transformers/quantizers/quantizer_bnb_8bit\.py", "method.base", "int8"),
 )
 _COMPILED = tuple((lazily(pattern), field, value) for pattern, field, value in _PROVES)
 

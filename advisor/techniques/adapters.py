@@ -67,7 +67,7 @@ def qlora(run: Run) -> Run | NotApplicable:
     """The frozen base in 4-bit NormalFloat; each matrix is widened for its product, forward and backward."""
     job = run.job
     if job.method.base not in (None, "none"):
-        return NotApplicable(f"the base is quantised already ({job.method.base})")
+        return NotApplicable(f"the base is quantised already ({job.method.base})", settled=True)
     reason = first(
         framework_lacks(run, BITSANDBYTES | {"torchtune"}, "a 4-bit base"),
         not_nvidia(run, "bitsandbytes' NF4"),
@@ -97,7 +97,7 @@ def double_quantization(run: Run) -> Run | NotApplicable:
     if method.base not in ("nf4", "fp4"):
         return NotApplicable("only bitsandbytes' 4-bit base has scales that can be quantised again")
     if method.double_quant:
-        return NotApplicable("the scales are quantised already")
+        return NotApplicable("the scales are quantised already", settled=True)
     if reason := framework_lacks(run, BITSANDBYTES - {"unsloth"}, "the quantisation of its scales"):
         return NotApplicable(reason)
     return run.but(method={"double_quant": True})

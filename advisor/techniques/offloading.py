@@ -44,12 +44,12 @@ def offload_optimizer(run: Run) -> Run | NotApplicable:
         if reason := framework_lacks(run, frozenset({"megatron-lm", "megatron-bridge", "verl", "ms-swift", "custom"}), "Megatron's offloaded optimizer"):
             return NotApplicable(reason)
         return run.but(offload={"optimizer": "cpu"})
+    if job.method.kind in ("lora", "dora"):
+        return NotApplicable("only adapters have optimizer state, and that is small")
     if job.framework.name == "torchtune":
         return run.but(offload={"optimizer": "cpu"})  # torchao CPUOffloadOptimizer, single-device recipes
     if reason := framework_lacks(run, DEEPSPEED, "an optimizer on the host"):
         return NotApplicable(reason)
-    if job.method.kind in ("lora", "dora"):
-        return NotApplicable("only adapters have optimizer state, and that is small")
     from advisor.techniques.sharding import _precision_of
 
     ranks = max(1, (job.parallel.shard or 1) * (job.parallel.replicate or 1))

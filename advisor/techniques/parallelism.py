@@ -29,10 +29,17 @@ def _keep_batch(run: Run, factor: int) -> dict[str, Any]:
     return {"gradient_accumulation": (b.gradient_accumulation or 1) * factor}
 
 
+def _steps_at_once(run: Run) -> str | None:
+    """Fewer data-parallel ranks accumulate more, which a step inside the backward pass cannot (torchtune refuses it when it starts)."""
+    return "the samples of a step would have to be accumulated, and the step runs inside the backward pass" if run.job.optimizer.in_backward else None
+
+
 def _from_data_ranks(run: Run, factor: int) -> dict[str, Any] | str:
     """Take ``factor`` from the data-parallel ranks; the shard group first where strategies divide, else the replicas; or cards that stand idle."""
     p = run.job.parallel
     shard, replicate = p.shard or 1, p.replicate or 1
+    if reason := _steps_at_once(run):
+        return {} if cards_present(run) >= run.world * factor else reason
     if data_ranks(run) >= factor and replicate % factor == 0:
         return {"replicate": replicate // factor}
     if data_ranks(run) >= factor and shard % factor == 0 and (shard // factor) % (p.context or 1) == 0:
@@ -102,9 +109,11 @@ def _context(run: Run, kind: str, able: frozenset[str], what: str) -> Run | NotA
     if architecture is not None and not architecture.causal:
         return NotApplicable("context parallelism is made for causal attention")
     shard, replicate = p.shard or 1, p.replicate or 1
-    if data_ranks(run) >= 2 and shard % wanted == 0:
+    if (reason := _steps_at_once(run)) and cards_present(run) < run.world * 2:
+        return NotApplicable(reason)
+    if data_ranks(run) >= 2 and not reason and shard % wanted == 0:
         return _divide(run, {"context_kind": kind}, 2, context=wanted)
-    if data_ranks(run) >= 2 and replicate % 2 == 0:
+    if data_ranks(run) >= 2 and not reason and replicate % 2 == 0:
         return _divide(run, {"shard": shard * 2, "replicate": replicate // 2}, 2, context=wanted, context_kind=kind)
     if cards_present(run) >= run.world * 2:
         strategy = p.strategy if p.strategy in FSDP | {"zero1", "zero2", "zero3"} or (p.strategy or "").startswith("megatron") else "fsdp2"

@@ -34,7 +34,7 @@ def gradient_checkpointing(run: Run) -> Run | NotApplicable:
         return NotApplicable(reason)
     if now == "full":
         broken = any(d.cause == "checkpointing-broken" or ineffective("activations.checkpointing")(d) for d in run.deviations)
-        return NotApplicable("checkpointing is configured but has no effect: repair it" if broken else "every block is recomputed already")
+        return NotApplicable("checkpointing is configured but has no effect: repair it" if broken else "every block is recomputed already", settled=True)
     # Unsloth's own form ("unsloth", its default) moves what is kept to the host while it computes: unsloth_zoo gradient_checkpointing.py
     beside = {"offload": {"activations": "cpu"}} if run.job.framework.name == "unsloth" else {}
     return run.but(activations={"checkpointing": "full", "selective": None}, **beside)

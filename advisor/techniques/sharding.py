@@ -67,7 +67,6 @@ def _same_width(before: Run, after: Run) -> Flags:
 def _refusal(run: Run, target: str) -> str | None:
     p = run.job.parallel
     strategy = p.strategy or "none"
-    quantised = run.job.method.base in QUANTIZED_BNB
     ranks, _ = _ranks(run)
     if strategy.startswith("megatron"):
         return "Megatron divides optimizer state with its own distributed optimizer (--use-distributed-optimizer), not with ZeRO or FSDP"
@@ -81,8 +80,6 @@ def _refusal(run: Run, target: str) -> str | None:
         return "a device map spreads the layers over the cards in one process; take it away before dividing"
     if run.job.framework.name == "unsloth":
         return "unsloth patches the model in ways that sharding wrappers cannot divide"
-    if target == "zero3" and quantised:
-        return f"ZeRO-3 cannot partition bitsandbytes' packed {run.job.method.base} weights (their storage is no float tensor)"
     if target in FSDP and run.job.method.base == "int8":
         return "FSDP cannot divide bitsandbytes' int8 weights: only a 4-bit base with a float storage type can be"
     if run.job.method.kind == "galore" and target not in ("zero1",):
@@ -93,6 +90,8 @@ def _refusal(run: Run, target: str) -> str | None:
 
 
 def _zero(run: Run, stage: str) -> Run | NotApplicable:
+    if stage == "zero3" and run.job.method.base in QUANTIZED_BNB:
+        return NotApplicable(f"ZeRO-3 cannot partition bitsandbytes' packed {run.job.method.base} weights (their storage is no float tensor)", settled=True)
     reason = first(framework_lacks(run, DEEPSPEED, "DeepSpeed ZeRO"), _refusal(run, stage))
     if reason:
         return NotApplicable(reason)

@@ -15,9 +15,13 @@ from advisor.run import Run
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
-    """Why a technique can not be used on a run: card, model family, framework, version, exclusion, or nothing to gain."""
+    """Why a technique can not be used on a run: card, model family, framework, version, exclusion, or nothing to gain.
+
+    ``settled``: it stays out of the question whatever else becomes known (what it would set is set, or excludes it).
+    """
 
     reason: str
+    settled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from advisor.arithmetic import estimate
 from advisor.job import read_job
-from advisor.planner.constraints import ORDER, WEIGHT
+from advisor.planner.agreeing import paths
+from advisor.planner.constraints import CUTTING, ORDER, RECOMPUTING, WEIGHT
 from advisor.planner.measuring import Bench
 from advisor.planner.offering import MATTERS, PAYS_LATER
 from advisor.planner.searching import cost
@@ -65,7 +66,7 @@ def hold(start: Run, made: Plan) -> None:
         return
     names = [step.technique for step in made.steps]
     order = [ORDER[step.tier] for step in made.steps]
-    assert order == sorted(order), names
+    assert in_order(made), names
     for before, after in zip(made.steps, made.steps[1:], strict=False):
         assert before.run is not None
         assert after.before_bytes == estimate(before.run).peak().bytes, "each step starts where the one before it ended"
@@ -75,7 +76,7 @@ def hold(start: Run, made: Plan) -> None:
             or step.before_bytes is None
             or step.after_bytes <= step.before_bytes * 1.005
             or step.technique in PAYS_LATER | {"drop-fp8", "lora", "dora"}
-            or step.tier == "spare"
+            or step.tier in ("spare", "hardware")  # another card computes in another dtype
         ), names
     _one_value_a_key(made)
     last = made.steps[-1].run
@@ -88,22 +89,29 @@ def hold(start: Run, made: Plan) -> None:
     assert needs(last) <= last.usable[0], "it fits as it says"
     assert made.steps[-1].fits_after
     assert not any(step.fits_after for step in made.steps[:-1]), "and not before"
-    if "tensor-parallel" in names and last.card is not None and not last.card.link_bytes:
-        assert last.job.activations.checkpointing == "full", "no tensor parallelism over PCIe before checkpointing"
-    _no_copy_remains(last, names)
+    if CUTTING & set(names) and last.card is not None and not last.card.link_bytes:
+        assert last.job.activations.checkpointing == "full", "nothing is cut up over PCIe before everything is recomputed"
+    if made.steps[-1].tier != "hardware":  # another card computes in another dtype
+        _no_copy_remains(last, names)
     _no_cheaper_single(start, names, max(order))
+
+
+def in_order(made: Plan) -> bool:
+    """Tiers in order; what cuts the computation over cards stands after recomputation where a plan has both."""
+    cuts = [n for n, step in enumerate(made.steps) if step.technique in CUTTING]
+    recomputes = [n for n, step in enumerate(made.steps) if step.technique in RECOMPUTING]
+    order = [ORDER[step.tier] for step in made.steps if not (recomputes and step.technique in CUTTING)]
+    return order == sorted(order) and (not cuts or not recomputes or max(recomputes) < min(cuts))
 
 
 def _one_value_a_key(made: Plan) -> None:
     said: dict[tuple[str, str], str] = {}
     for step in made.steps:
         for layer, lines in step.settings.items():
-            for line in lines:
+            for path, line in paths(layer, lines):
                 found = _KEY.match(line)
-                if found is None or layer in ("script",):
-                    continue
-                key = (layer, found.group(1))
-                assert said.setdefault(key, found.group(2)) == found.group(2), (key, said[key], line)
+                if found is not None:
+                    assert said.setdefault((layer, path), found.group(2)) == found.group(2), (path, said[layer, path], line)
 
 
 def _bench(start: Run) -> Bench:

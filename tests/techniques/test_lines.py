@@ -37,7 +37,7 @@ def test_snippets_are_known_frameworks_and_compile() -> None:
     known = {*FRAMEWORKS, "*", "custom", "deepspeed", "fsdp-qlora"}
     for name in knowledge.page_names("techniques"):
         for entry in knowledge.page("techniques", name)[0].get("code") or ():
-            assert set(entry) <= {"for", "always", "lines"}
+            assert set(entry) <= {"for", "always", "lines", "when"}
             assert set(entry["for"]) <= known, name
             if not set(entry["for"]) & {"axolotl", "llama-factory", "verl", "ms-swift", "openrlhf"}:
                 compile(re.sub(r"<[a-z_]+\.[a-z_]+>", "7", entry["lines"]), name, "exec")
