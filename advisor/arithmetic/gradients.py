@@ -6,6 +6,7 @@ Weight gradients of the block that runs backward are counted with its activation
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from advisor.arithmetic import fsdp1, fsdp2, zero
 from advisor.arithmetic import moments as at
@@ -14,13 +15,16 @@ from advisor.ledger import Holding
 
 SOURCE = "torch autograd: one gradient a trained tensor, in its dtype, from its backward to zero_grad"
 
+TO_HOST = "torch fsdp _runtime_utils.py _offload_grad, _fully_shard/_fsdp_collectives.py foreach_reduce: each shard is copied to where its parameter is"
+
 
 def holdings(ctx: Context) -> Iterator[Holding]:
     """What backward leaves for the optimizer."""
     if not ctx.counts.learned:
         return
     if ctx.strategy in FSDP:
-        yield from (fsdp1 if ctx.strategy == "fsdp1" else fsdp2).gradients(ctx)
+        for held in (fsdp1 if ctx.strategy == "fsdp1" else fsdp2).gradients(ctx):
+            yield replace(held, device="host", source=TO_HOST) if ctx.parameters_away and held.layout == "sharded" else held
     elif ctx.strategy in ("zero1", "zero2", "zero3"):
         yield from zero.gradients(ctx)
     elif ctx.is_megatron:

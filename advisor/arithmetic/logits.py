@@ -186,7 +186,7 @@ def _final(ctx: Context) -> Iterator[Holding]:
     plain = ctx.arch.norm == "layernorm" or "rmsnorm" in ctx.kernels
     trained = ctx.method not in ADAPTED
     saved = trained or any(i.fate == "trained" and i.role == "head" for i in ctx.counts.outer.items)
-    each = (stream if plain else 4 + (stream if trained else 0)) + (stream if saved else 0)
+    each: float = (stream if plain else 4 + (stream if trained else 0)) + (stream if saved else 0)
     if ctx.sequence_parallel and not ctx.is_megatron:  # the norm works on a rank's part; the head's input is gathered
         each = (each - (stream if saved else 0)) / ctx.tensor + (stream if saved else 0)
     what = "norm input" + (" + normalised" if trained and not plain else "") + (" + head input" if saved else "")

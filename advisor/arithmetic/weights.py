@@ -41,7 +41,8 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         yield Holding(
             "weights", f"base in {ctx.base}", split(payload, quantised_ranks(ctx)) + constants, alive, "payload_bytes / ranks + constants_bytes",
             {"elements": c.quantised, "payload_bytes": payload, "constants_bytes": constants, "ranks": quantised_ranks(ctx)},
-            "layouts of bitsandbytes, GPTQ, AWQ, MXFP4; block constants stay whole on every rank", dtype=ctx.base, layout=ctx.base,
+            "torchao nf4_tensor.py fsdp_pre_all_gather: data, scalers and their factors are all divided" if torchao(ctx)
+            else "layouts of bitsandbytes, GPTQ, AWQ, MXFP4; block constants stay whole on every rank", dtype=ctx.base, layout=ctx.base,
         )  # fmt: skip
     if c.adapters:
         yield Holding(
@@ -143,8 +144,13 @@ def _fp8(ctx: Context) -> Iterator[Holding]:
     )  # fmt: skip
 
 
+def torchao(ctx: Context) -> bool:
+    """The base is of torchao's NF4Tensor, whose constants FSDP2 divides as it divides its data: torchtune's."""
+    return ctx.source == "torchtune" and ctx.base == "nf4"
+
+
 def quantised_bytes(ctx: Context) -> tuple[int, int]:
-    """Payload and constants of the quantised base on this rank, before division."""
+    """Payload of the quantised base before it is divided, and constants on this rank."""
     payload = constants = 0
     method = ctx.job.method
     double, group = method.double_quant is not False, method.group_size or layouts.DEFAULT_GROUP
@@ -154,7 +160,7 @@ def quantised_bytes(ctx: Context) -> tuple[int, int]:
                 times = item.times * unit.layers
                 payload += times * layouts.packed(ctx.base, item.elements)
                 constants += times * layouts.constants(ctx.base, item.rows, item.columns, double_quant=double, group=group)
-    return payload, constants
+    return payload, split(constants, quantised_ranks(ctx)) if torchao(ctx) else constants
 
 
 def _share(ctx: Context, ranks: int, fate: str) -> int:

@@ -42,3 +42,18 @@ def test_what_goes_to_the_host_is_not_on_the_card(strategy: str) -> None:
     assert not on_host(here)
     assert {h.name for h in away.alive("step.update")} & {"fp32 masters", "optimizer states", "gradient partition"} == set()
     assert away.totals()["host"].expected >= sum(size for name, size in on_host(away).items())
+
+
+@pytest.mark.parametrize("strategy", ["fsdp1", "fsdp2"])
+def test_gradient_shards_of_fsdp_are_where_their_parameters_are(strategy: str) -> None:
+    """torchtune's 70B on 8 A100 with CPU offload, 13.9 GiB in its README, has no room for 16 GiB of gradient shards on the card."""
+    base = Job().but(
+        model={"name": "meta-llama/Llama-3.1-8B"}, method={"kind": "full"}, precision={"weights": "bf16", "compute": "bf16"},
+        batch={"micro_batch": 1, "seq_len": 2048}, parallel={"strategy": strategy, "shard": 8}, hardware={"gpu": "h100-80gb", "gpus_per_node": 8},
+    )  # fmt: skip
+    away = estimate(resolve(base.but(offload={"parameters": "cpu", "gradients": "cpu", "optimizer": "cpu"})))
+    shards = [h for h in away.holdings if h.part == "gradients" and h.layout == "sharded"]
+    assert shards and {h.device for h in shards} == {"host"}
+    assert max(h.bytes for h in shards) == pytest.approx(2 * ELEMENTS / 8, rel=1e-3)
+    here = estimate(resolve(base))
+    assert {h.device for h in here.holdings if h.part == "gradients" and h.layout == "sharded"} == {"gpu"}
