@@ -28,7 +28,17 @@ NAMES: Mapping[str, frozenset[str]] = {
     "batch.gradient_accumulation": frozenset({"accum_count", "accumulation_steps", "accumulate_grad_batches", "grad_accum_steps", "grad_accum", "update_freq"}),
     "parallel.expert": frozenset({"ep", "ep_size", "expert_parallel_size", "expert_model_parallel_size", "expert_parallel"}),
     "method.rank": frozenset({"lora_rank", "lora_r", "lora_dim"}),
+    "hardware.gpus_per_node": frozenset({"gpu_per_node", "gpus_per_node", "num_gpus_per_node", "n_gpus_per_node"}),
 }  # fmt: skip
+WORDS: Mapping[str, tuple[frozenset[str], Mapping[str, str]]] = {  # settings whose value is a word
+    "rollout.engine": (frozenset({"engine_type", "rollout_engine", "rollout_backend", "inference_engine"}), {"vllm": "vllm", "sglang": "sglang"}),
+    "activations.checkpointing": (
+        frozenset({"checkpoint_activations", "activation_checkpointing", "gradient_checkpointing", "use_gradient_checkpointing", "grad_checkpointing"}),
+        {"true": "full", "1": "full", "false": "none", "0": "none"},
+    ),
+    "parallel.strategy": (frozenset({"distributed_mode", "dist_strategy", "distributed_strategy"}), {"fsdp": "fsdp1", "fsdp2": "fsdp2", "ddp": "ddp"}),
+}
+_ADAPTER = lazily(r"(?:peft|lora)[\w-]{0,30}\.r$", re.IGNORECASE)  # peft's own key of the rank, under a section that is named for it
 MODEL = frozenset({"model", "model_name", "model_path", "model_name_or_path", "base_model", "pretrained_model", "pretrained", "hf_model", "checkpoint", "ckpt"})
 LARGEST = 1 << 24
 _COMMAND = lazily(r"\[('[^'\]]{1,400}'(?:, '[^'\]]{0,400}'){1,200})\] exits with return code")  # deepspeed launcher/launch.py sigkill_handler
@@ -42,11 +52,16 @@ def facts_of(seen: Sequence[tuple[str, str, Any]]) -> Iterator[Ranked]:
         text = str(value).strip().strip("'\"")
         if leaf in MODEL and "/" in text and presets.find(text) is not None:
             yield _fact("model.name", text, where, key)
+        for field, (names, values) in WORDS.items():
+            if leaf in names and text.lower() in values:
+                yield _fact(field, values[text.lower()], where, key)
         if not re.fullmatch(r"\d{1,8}", text) or not 1 <= int(text) <= LARGEST:
             continue
         for field, names in NAMES.items():
             if leaf in names:
                 yield _fact(field, int(text), where, key)
+        if _ADAPTER.search(key):
+            yield _fact("method.rank", int(text), where, key)
         if leaf == "max_tokens" and {"arch", "criterion"} <= keys:  # fairseq: tokens of a batch, all sentences together
             yield _fact("batch.token_budget", int(text), where, key)
 

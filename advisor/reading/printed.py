@@ -50,6 +50,7 @@ _WORLD = lazily(
     r"dist_world_size\s*=\s*(\d{1,6})",
     re.IGNORECASE,
 )
+_LAUNCHED = lazily(r"\b(?:torchrun|deepspeed|accelerate launch|python3? -m torch\.distributed\.\w+)\s")  # sets it anew for its workers
 _LOCAL = lazily(r"\bLOCAL_WORLD_SIZE\s*[=:]\s*(\d{1,6})", re.IGNORECASE)
 _NODES = lazily(r"\b(?:SLURM_NNODES|SLURM_JOB_NUM_NODES|NNODES|NNODE)\s*[=:]\s*(\d{1,6})|\bnnodes\s*=\s*(\d{1,6})", re.IGNORECASE)
 _ALLOC = lazily(r"\bPYTORCH_(?:CUDA_|HIP_|NPU_)?ALLOC_CONF\s*[=:]\s*[\"']?([a-zA-Z_][\w:,.\[\]>=-]{2,200})")
@@ -100,7 +101,7 @@ def _versions(content: str, where: str) -> Iterator[Ranked]:
 
 def _launch(line: LogLine, where: str) -> Iterator[Ranked]:
     content = line.text
-    if (m := _WORLD.search(content)) is not None:
+    if (m := _WORLD.search(content)) is not None and not _LAUNCHED.search(content, m.end()):
         world = int(next(g for g in m.groups() if g is not None))
         if 1 <= world <= 16:  # larger worlds span nodes, whose number this line does not say
             yield Ranked(_fact("hardware.gpus_per_node", world, where, content), PRINTED if world == 1 else PROSE)

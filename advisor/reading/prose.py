@@ -40,12 +40,18 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "batch.seq_len",
-            r"(?<![\w-])(?:max(?:imum)?[-_ ])?(?:seq(?:uence)?(?:[-_ ]?len(?:gth)?)?|context(?:[-_ ]len(?:gth)?)?|source|max_seq_length|"
+            r"(?<![\w-])(?:max(?:imum)?[-_ ])?(?:seq(?:uence)?(?!\d)(?:[-_ ]?len(?:gth)?)?|context(?:[-_ ]len(?:gth)?)?|source|max_seq_length|"
             r"max_length|cutoff_len|block_size|model_max_length)",
         ),
         ("batch.gradient_accumulation", r"(?<![\w-])(?:grad(?:ient)?[-_ ]accum(?:ulation)?(?:[-_ ]steps)?|accum(?:_iter)?)"),
         ("method.rank", r"(?<![\w-])(?:lora[-_ ]?(?:r|rank))"),
     )
+)
+_EVALUATING = lazily(r"\b(?:test|eval|valid|infer)\w*\b(?!.*\btrain)", re.IGNORECASE)  # the batch that a sentence speaks of is that of the evaluation
+# a heading or list item that names the method ("SDXL LoRA"), or a statement of it; a sentence that weighs it against another says nothing
+_ADAPTERS = lazily(
+    r"^(?:[\w.-]{1,30} ){0,3}(?:Q?LoRA)(?: (?:training|fine-?tun\w+|finetune|SFT|run|job))?\W{0,2}$|\b(?:with|using) Q?LoRA (?:rank|r\b|adapters?\b)",
+    re.IGNORECASE,
 )
 _SETTING_WORDS = ("batch", "seq", "context", "source", "max", "cutoff", "block", "accum", "lora")
 # "median 310, max 3980 tokens", "lengths: p50=410 p95=2.1k max=8k": two such figures on a line that speaks of tokens or lengths
@@ -58,7 +64,7 @@ _OF_TOKENS = lazily(r"\b(?:tokens?|lengths?|len|seq\w*)\b", re.IGNORECASE)
 _QUANTILES = {"median": "p50", "p50": "p50", "p95": "p95", "p99": "p99"}
 _DIGIT = lazily(r"\d")
 _ID = lazily(r"(?<![\w./:-])([A-Za-z0-9][\w.-]{1,60}/[A-Za-z0-9][\w.-]{1,90})(?![\w/])")
-_BARE = lazily(r"(?<![\w./-])([A-Za-z][A-Za-z]{1,20}[-_]?\d{0,3}(?:[.-][\w.]{1,20}){1,8}|gpt2(?:-\w+)?)(?![\w/])")
+_BARE = lazily(r"(?<![\w./-])([A-Za-z][A-Za-z]{1,20}[-_]?\d{0,3}(?:[.-][\w.]{1,20}){1,8}|gpt2(?:-\w+)?|t5-(?:small|base|large|3b|11b))(?![\w/])")
 _ORDINARY = lazily(r"^(?:[a-z]+-[a-z]+|[\w.-]+\.(?:py|sh|txt|json|ya?ml|log|toml|md|cu|cpp))$", re.IGNORECASE)
 
 
@@ -77,8 +83,12 @@ def _found(text: str) -> Iterator[tuple[str, object]]:
     for field, pattern in _SETTINGS if _DIGIT.search(text) and any(word in lowered for word in _SETTING_WORDS) else ():
         if (m := pattern.search(text)) is not None:
             value = int(m[1].replace(",", "")) * (1024 if m[2] else 1)
+            if field == "batch.micro_batch" and _EVALUATING.search(text[: m.start()]):
+                field = "eval.micro_batch"
             if 1 <= value <= 1 << 24:
                 yield field, value
+    if (m := _ADAPTERS.search(text)) is not None:
+        yield "method.kind", "lora"
     yield from _lengths(text, lowered)
     if (name := model_in(text)) is not None:
         yield "model.name", name

@@ -163,6 +163,10 @@ RULE = Rule(
     remedies=("cap-longest-batch", "smaller-micro-batch", "shorter-sequence", "fused-linear-loss"),
     fires=(
         Example(
+            "one tensor as large as the card",
+            text="When training for about 10 epochs, this error occurred.\n" + oom("11.47 GiB", allocated=6.0, capacity=11.99),
+        ),
+        Example(
             "the batch before the failure",
             job=job("openai/whisper-large-v3", batch="{micro_batch: 1}"),
             text="clip 6 input shape=(1, 128, 1400)\nclip 7 input shape=(1, 128, 2210)\nclip 8 input shape=(1, 128, 9000)\n"

@@ -202,6 +202,10 @@ RULE = Rule(
     remedies=("eval-on-host", "smaller-eval-batch"),
     fires=(
         Example(
+            "only with a metric",
+            text="For evaluation it is giving CUDA out of memory with a batch of 4.\nIf I remove `compute_metrics` from the trainer, everything works.\n",
+        ),
+        Example(
             "predictions of all batches",
             text=trace(
                 "transformers/trainer.py|evaluation_loop|preds_host = logits if preds_host is None else nested_concat(preds_host, logits)",

@@ -7,7 +7,7 @@ from advisor.evidence import Evidence
 from advisor.rules import growth, snapshots
 from advisor.rules.growth import growing, growing_card
 from advisor.rules.rule import Example, Mark, Rule
-from advisor.rules.samples import oom
+from advisor.rules.samples import oom, trace
 from advisor.rules.situation import in_phase
 from advisor.run import Run
 
@@ -117,6 +117,12 @@ RULE = Rule(
     fault=_fault,
     remedies=("detach-retained",),
     fires=(
+        Example(
+            "just after a round step",
+            text="".join(f"[ {n}/1000000] time: 58{n % 10}.1 d_loss: 0.004, g_loss: 1344.6\n" for n in range(997, 1001))
+            + trace("networks.py|forward|out = self.UpBlock2(x)")
+            + "RuntimeError: CUDA out of memory.\n",
+        ),
         Example(
             "a running sum",
             text=(

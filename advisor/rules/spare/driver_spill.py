@@ -90,6 +90,7 @@ RULE = Rule(
     ),
     remedies=("leave-headroom", "smaller-micro-batch"),
     fires=(
+        Example("slow on Windows", text="Windows 10, RTX 3060 12GB\nIncreased iteration time and decreased GPU usage during the last 50 steps.\n"),
         Example(
             "half of a gigabyte and more is lent",
             text="Dedicated GPU memory 11.8/12.0 GB\nShared GPU memory 5.2/31.9 GB\nstep 60/900 [21:10<4:56:12, 21.2s/it]\n",

@@ -112,6 +112,10 @@ RULE = Rule(
     remedies=("correct-launch", "upgrade"),
     fires=(
         Example(
+            "a rank that waits",
+            text="[E ProcessGroupNCCL.cpp:457] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=11)\n",
+        ),
+        Example(
             "a wrong shape",
             text=trace("torch/nn/modules/linear.py|forward|return F.linear(input, self.weight, self.bias)")
             + "RuntimeError: mat1 and mat2 shapes cannot be multiplied (4096x2048 and 4096x4096)\n",
