@@ -16,7 +16,8 @@ LINES = 300  # of a text that are looked at: people write above a log, not in it
 LONGEST = 2000
 _SENTENCE = pattern(r"(?<=[.!?;])\s+(?=[A-Z`\"'(])")
 _RAN_OUT = pattern(
-    r"\bOOM(?:s|ed|ing|-ing|'?d|-?killed)?\b|(?i:\bout[ -]of[ -](?:GPU |CUDA |V?RAM )?memory\b)|\b(?:runs?|ran|running) out of (?:GPU |CUDA )?(?:memory|V?RAM)\b"
+    r"\bOOM(?:s|ed|ing|-ing|'?d|-?killed)?\b|(?i:\bout[ -]of[ -](?:GPU |CUDA |V?RAM )?memory\b)|"
+    r"\b(?:runs?|ran|running) out of (?:GPU |CUDA )?(?:memory|V?RAM)\b"
 )
 _WORDS = pattern(r"[A-Za-z]{2,}")
 _NOT_STATED = pattern(
