@@ -56,8 +56,11 @@ def load(text: str) -> Any:
 def parse(text: str) -> Parsed | None:
     """Keys of a JSON mapping; ``None`` where it is none."""
     data = load(text)
-    if not isinstance(data, Mapping):
-        return None
+    return keys(text, data) if isinstance(data, Mapping) else None
+
+
+def keys(text: str, data: Mapping[str, Any]) -> Parsed:
+    """The keys of a mapping that was read from a text, each with its line."""
     parsed = Parsed("json", data=data)
     lines = text.splitlines()
     position, line = 0, 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from advisor.evidence import Fact, NotUnderstood
@@ -51,6 +52,12 @@ def read_model(name: str, data: Mapping[str, Any]) -> ConfigReading:
             facts.append(Fact("method.double_quant", bool(quantised.get("bnb_4bit_use_double_quant")), "read", where=where))
     seen = tuple((where, key, data[key]) for key in ("model_type", "torch_dtype", "dtype", "use_cache", "quantization_config") if key in data)
     return ConfigReading("model config.json", None, tuple(facts), seen, tuple(refused))
+
+
+def read_cut(name: str, data: Mapping[str, Any]) -> ConfigReading:
+    """A config whose end is missing: the model's name and layout, not its shape, whose missing sizes would be taken for the class's defaults."""
+    whole = read_model(name, data)
+    return replace(whole, facts=tuple(fact for fact in whole.facts if fact.field != "model.config"), not_understood=())
 
 
 def _layout(config: Mapping[str, Any]) -> str | None:

@@ -14,6 +14,7 @@ from advisor.frameworks.key import Key, Unread
 from advisor.frameworks.table import Table, canonical, names, of_framework, stack, table
 from advisor.reading.configs import (
     comments,
+    cut_json,
     disagreements,
     from_json,
     from_notebook,
@@ -24,6 +25,7 @@ from advisor.reading.configs import (
     from_yaml,
     job_file,
     model_config,
+    trainer_state,
 )
 from advisor.reading.configs.config_reading import ConfigReading
 from advisor.reading.configs.parsed import Parsed, RefusedError
@@ -58,23 +60,9 @@ def _read(name: str, text: str) -> ConfigReading | None:
     if not stripped:
         return None
     if stripped[0] in "{[" or lower.endswith((".json", ".ipynb", ".jsonc", ".json5")):
-        data = from_json.load(text)
-        if isinstance(data, dict):
-            if from_notebook.is_notebook(data):
-                return _decoded(name, from_notebook.parse(data))
-            if model_config.is_safetensors(data):
-                return model_config.read_safetensors(name, data)
-            if model_config.is_model(data):
-                return model_config.read_model(name, data)
-        if data is not None or lower.endswith((".json", ".jsonc", ".json5")):
-            parsed = from_json.parse(text)
-            return (
-                _decoded(name, parsed)
-                if parsed
-                else ConfigReading("unreadable", problem="neither JSON nor JSON with comments")
-                if lower.endswith(".json")
-                else None
-            )
+        found, is_json = _json(name, text, lower)
+        if is_json:
+            return found
     if _VERSION.search(text) and (parsed := from_yaml.parse(text)) is not None and job_file.is_job_file(parsed):
         return job_file.read_job_file(name, parsed)
     for attempt in _attempts(lower, stripped):
@@ -82,6 +70,29 @@ def _read(name: str, text: str) -> ConfigReading | None:
         if parsed is not None and (reading := _decoded(name, parsed, sure=lower.endswith(_CONFIG_NAMES))) is not None:
             return reading
     return None
+
+
+def _json(name: str, text: str, lower: str) -> tuple[ConfigReading | None, bool]:
+    """(what was read, whether the text is JSON so that no other form is tried)."""
+    data, broken = from_json.load(text), None
+    if data is None and (saved := cut_json.salvage(text)) is not None:
+        data, broken = saved
+    if isinstance(data, dict):
+        found: ConfigReading | None
+        if from_notebook.is_notebook(data):
+            found = _decoded(name, from_notebook.parse(data))
+        elif model_config.is_safetensors(data):
+            found = model_config.read_safetensors(name, data)
+        elif model_config.is_model(data):
+            found = model_config.read_model(name, data) if broken is None else model_config.read_cut(name, data)
+        elif trainer_state.is_state(data):
+            found = trainer_state.read_state(name, data, {key.path: key.line for key in from_json.keys(text, data).keys})
+        else:
+            found = _decoded(name, from_json.keys(text, data))
+        return (found if broken is None or found is None else cut_json.told(found, name, text, broken)), True
+    if lower.endswith(".json"):
+        return ConfigReading("unreadable", problem="neither JSON nor JSON with comments"), True
+    return None, data is not None or lower.endswith((".jsonc", ".json5"))
 
 
 def _attempts(lower: str, text: str) -> Iterable:  # type: ignore[type-arg]
