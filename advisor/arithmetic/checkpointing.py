@@ -11,6 +11,12 @@ from advisor.ledger import Holding
 
 FORWARD_ON = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST})
 GROUPS = {"attn_norm": ("layernorm",), "mlp_norm": ("layernorm",), "expert_fc1": ("moe_expert",)}  # Megatron's offload names -> groups of a tape
+FIRST_LAYERS = frozenset({
+    "llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "olmo", "olmo2", "cohere", "cohere2", "granite", "granitemoe", "granitemoehybrid",
+    "granitemoeshared", "deepseek_v3", "starcoder2", "glm", "glm4", "helium", "bitnet", "diffllama", "phi4_multimodal",
+})  # fmt: skip
+WITHIN = frozenset({"fsdp-qlora"})
+BEFORE_THEM = (2, 6)  # torch of early 2025: who runs an older one and does not name transformers is not taken for new
 SOURCE = "torch.utils.checkpoint: keeps the inputs of the checkpointed block"
 
 
@@ -33,6 +39,20 @@ def reentrant(ctx: Context) -> bool:
     if said is not None:
         return said
     return ctx.source == "huggingface" and not ctx.at_least("transformers", 5)
+
+
+def checkpoints_itself(ctx: Context) -> bool:
+    """Whether a block recomputes from within what wraps it, so that the wrapper's forward pass runs once and with gradients.
+
+    transformers' GradientCheckpointingLayer: Llama, Mistral, Qwen 2 and 3, Gemma, Phi-3 and others since 4.52, all but a few since 4.53; before,
+    the model checkpointed the wrapped block from outside. fsdp_qlora wraps blocks within FSDP (train.py apply_activation_checkpointing).
+    """
+    if ctx.source != "huggingface":
+        return False
+    if ctx.framework in WITHIN:
+        return True
+    since = 52 if ctx.arch.model_type in FIRST_LAYERS else 53
+    return ctx.at_least("transformers", 4, since, unknown=ctx.at_least("torch", *BEFORE_THEM))
 
 
 def recomputed_layers(ctx: Context, layers: int) -> int:
