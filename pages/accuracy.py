@@ -20,7 +20,7 @@ def scored() -> dict:
 
 
 def percent(value: float | None) -> str:
-    return "not known" if value is None else f"{value:.1f} %"
+    return "not known" if value is None else f"{value:.1f}%"
 
 
 st.title("Accuracy")
@@ -55,7 +55,7 @@ cases = [c for c in found["cases"] if c["measured_gib"] is not None]
 if cases:
     st.header("Predicted against measured")
     top = max(max(c["measured_gib"], c["predicted_gib"]) for c in cases)
-    axis = {"type": "quantitative", "scale": {"type": "log", "nice": False}}
+    axis = {"type": "quantitative", "scale": {"type": "log", "nice": False}, "axis": {"values": [m * 10**n for n in range(-1, 4) for m in (1, 2, 5)]}}
     low = min(min(c["measured_gib"], c["predicted_gib"]) for c in cases) * 0.9
     rows = [
         {
@@ -104,8 +104,8 @@ if cases:
     st.dataframe(
         [
             {
-                "Run": c["id"],
                 "Error": c["ape"],
+                "Run": c["id"],
                 "Measured": c["measured_gib"],
                 "Estimated": c["predicted_gib"],
                 "Low": c["low_gib"],
@@ -117,7 +117,7 @@ if cases:
             for c in listed
         ],
         column_config={
-            "Error": st.column_config.NumberColumn(format="%.1f %%", help="Difference of estimate and measurement, in percent of the measurement."),
+            "Error": st.column_config.NumberColumn(format="%.1f%%", help="Difference of estimate and measurement, in percent of the measurement."),
             **{name: st.column_config.NumberColumn(format="%.1f GiB") for name in ("Measured", "Estimated", "Low", "High")},
         },
         hide_index=True,

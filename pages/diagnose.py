@@ -9,7 +9,7 @@ from advisor.diagnosis import diagnose_reading
 from advisor.evidence import Evidence
 from advisor.job import Job
 from advisor.reading import Reading, read
-from advisor.share import TICKS, find_link, link, open_link, ticks_of, with_ticks
+from advisor.share import MEASURED, TICKS, find_link, link, measured_of, open_link, parameters_of, ticks_of, with_measured, with_ticks
 from advisor.stating import StatingError, state, validated
 from advisor.views.address import arrived, write
 from advisor.views.causes import show_causes, show_others
@@ -19,7 +19,7 @@ from advisor.views.field_widget import NOT_KNOWN
 from advisor.views.leaving import show_leaving
 from advisor.views.ledger_chart import show_ledger
 from advisor.views.parts import open_part
-from advisor.views.probing import show_probe
+from advisor.views.proving import TOLD, forget, measured_now, show_proof, show_told
 from advisor.views.saving import texts_of
 from advisor.views.together import tick, ticks_to_share, untouched
 from advisor.views.verdict import banner, figures, printed
@@ -40,6 +40,7 @@ def samples() -> dict[str, dict]:
 def answer(reading: Reading) -> None:
     """Diagnose and put the link in the address bar."""
     untouched()
+    forget()
     HELD.reading, HELD.report = reading, diagnose_reading(reading)
     HELD.shared = link(reading.job, reading.evidence)
 
@@ -75,15 +76,19 @@ def given(found: list[tuple[str, str | bytes]]) -> None:
 
 def take_link(query: str | dict[str, str]) -> None:
     ticks = ticks_of(query)
-    if "report" in HELD and isinstance(query, dict) and {k: v for k, v in query.items() if k != TICKS} == HELD.shared.parameters:
+    if "report" in HELD and isinstance(query, dict) and {k: v for k, v in query.items() if k not in (TICKS, MEASURED)} == HELD.shared.parameters:
         untouched()  # back or forward over a tick: the diagnosis and its text stay
         if ticks is not None:
             tick(HELD.report.plan, ticks)
         return
     opened = open_link(query)
-    HELD.dropped, HELD.texts = opened.dropped, ()
+    told = measured_of(query)
+    lost = ("measured: not a size, a device and which run",) if told is None and MEASURED in parameters_of(query) else ()
+    HELD.dropped, HELD.texts = (*opened.dropped, *lost), ()
     if opened.job != Job() or opened.evidence != Evidence():
         answer(Reading(opened.job, opened.evidence))
+        if told is not None:
+            HELD[TOLD] = told
         if ticks is not None:
             tick(HELD.report.plan, ticks)
 
@@ -116,12 +121,14 @@ if here:
 elif here is not None:
     start_again()
 if "report" in HELD:
-    HELD.leaving = with_ticks(HELD.shared, ticks_to_share(HELD.report))
+    HELD.leaving = with_measured(with_ticks(HELD.shared, ticks_to_share(HELD.report)), measured_now(HELD.report))
     HELD.address = HELD.leaving.parameters
 if "address" in HELD:
     write("diagnose", HELD.address)
 
 st.title("Why did the run die?" if "report" not in HELD else "Diagnosis")
+if "report" not in HELD:
+    st.markdown("Paste what you have. You get the cause with its evidence, the lines to change first, and what the changed run would need.")
 
 with st.container() if "report" not in HELD else st.expander("What you pasted", icon=":material/edit_note:", expanded=HELD.report.verdict == "unreadable"):
     st.text_area(
@@ -158,6 +165,8 @@ if "report" not in HELD:
 report = HELD.report
 banner(report.verdict, report.sentence)
 figures(report.ledger, report.capacity_bytes, report.capacity_why)
+with st.container():  # always there: what stands below keeps its place, and an open part stays open
+    show_told(report)
 printed(report.evidence.failure, report.ledger)
 show_first(report)
 question(report, stated, seen)
@@ -172,8 +181,7 @@ show_causes(report)
 follow_ups(report, seen)
 show_changes(report, HELD.get("texts", ()))
 if report.run is not None and report.verdict not in ("unreadable", "not-memory"):
-    st.header("Prove it: probe this run")
-    show_probe(report.run, "diagnose-probe")
+    show_proof(report)
 broken(report)
 assumed(report, stated)
 understood(report)

@@ -68,13 +68,14 @@ def show_example(name: str) -> None:
 
 def overview(kind: str) -> None:
     """All pages of a kind by tier, in the order in which a plan looks."""
-    found = pages(kind)
+    wanted = st.text_input(f"Look for one of {len(pages(kind))}", key=f"library-look:{kind}", placeholder="fp32", type="search").lower().split()
+    found = [page for page in pages(kind) if all(word in f"{page[0]} {page[1]}".lower() for word in wanted)]
     if not found:
-        st.markdown("Nothing is written here yet.")
+        st.markdown("None has this in its title or name.")
     tiers = [*words.TIERS, ""]
     for tier in sorted({t for _, _, t in found}, key=lambda t: tiers.index(t) if t in tiers else 99):
         st.header(words.TIERS.get(tier, tier or "Others"))
-        with st.grid(2, min_column_width=500):
+        with st.grid(2, min_column_width=500, gap="xsmall"):
             for name, title, of in found:
                 if of == tier:
                     st.button(plain(title), key=f"open:{kind}:{name}", on_click=go, args=(kind, name), type="tertiary", icon=":material/article:")

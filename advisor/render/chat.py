@@ -18,7 +18,7 @@ def report(report: Report) -> str:
         lines.append("Largest: " + ", ".join(f"{words.part(p).lower()} {show(size)}" for p, size in parts))
     if report.findings:
         first = report.findings[0]
-        lines.append(f"Why: {first.title} ({first.confidence:.0%} likely)")
+        lines.append(f"Why: {first.title} ({words.likely(first.confidence)})")
     for step in report.plan.steps[:2]:
         after = f", {show(step.after_bytes)} after it" if step.after_bytes is not None else ""
         speed = f", {cost(step.step_time_ratio)}" if step.step_time_ratio is not None else ""

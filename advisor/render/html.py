@@ -62,7 +62,7 @@ def _causes(report: Report) -> Iterator[str]:
     for finding in report.findings[:6]:
         effect = words.remedy(finding.saves_bytes)
         saves = f"; {effect}" if effect else ""
-        yield f"<li><b>{escape(finding.title)}</b> <small>({finding.confidence:.0%} likely{saves})</small><ul>"
+        yield f"<li><b>{escape(finding.title)}</b> <small>({words.likely(finding.confidence)}{saves})</small><ul>"
         for says in words.distinct(finding.evidence)[:6]:
             where = f" <small>{escape(says.where)}</small>" if says.where else ""
             yield f"<li>{'for' if says.speaks_for else 'against'}: {escape(says.says)}{where}</li>"

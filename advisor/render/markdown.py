@@ -58,7 +58,7 @@ def _causes(report: Report) -> Iterator[str]:
 def _cause(number: int, finding: Finding) -> str:
     effect = words.remedy(finding.saves_bytes)
     saves = f", {effect}" if effect else ""
-    lines = [f"{number}. **{escape(finding.title)}** (`{finding.cause}`, {finding.confidence:.0%} likely{saves})"]
+    lines = [f"{number}. **{escape(finding.title)}** (`{finding.cause}`, {words.likely(finding.confidence)}{saves})"]
     for says in words.distinct(finding.evidence)[:5]:
         where = f" ({escape(says.where)})" if says.where else ""
         lines.append(f"   - {'for' if says.speaks_for else 'against'}: {escape(says.says)}{where}")

@@ -26,4 +26,7 @@ def quoted(failure: Failure | None, ledger: Ledger | None) -> str | None:
         return f"{said} The estimate explains it: {show(explained)} allocated at the peak."
     if gap > 0:
         return f"{said} The estimate explains {show(explained)} of these {show(needed)}; {show(gap)} are not explained by what is known so far."
-    return f"{said} The estimate's peak is {show(explained)} allocated, {show(-gap)} more: it would have needed more still, or holds less than was assumed."
+    return (
+        f"{said} That makes {show(needed)}. The estimate's peak is {show(explained)}, {show(-gap)} above it: "
+        "had this request been granted, a later one would have failed, or the run holds less than was assumed."
+    )

@@ -125,7 +125,7 @@ def _causes(paper: Paper, findings: Iterable[Finding], verdict: str) -> None:
     paper.heading(words.why_heading(verdict))
     for number, finding in enumerate(found[:CAUSES_SHOWN], 1):
         saves = words.remedy(finding.saves_bytes)
-        paper.say(f"{number}. {finding.title} ({finding.confidence:.0%} likely{'; ' if saves else ''}{saves})", "bold", indent=2, hang=5)
+        paper.say(f"{number}. {finding.title} ({words.likely(finding.confidence)}{'; ' if saves else ''}{saves})", "bold", indent=2, hang=5)
         for says in words.distinct(finding.evidence)[:4]:
             where = f" [{says.where}]" if says.where else ""
             paper.say(f"{'for:' if says.speaks_for else 'against:'} {says.says}{where}", indent=5, hang=7)

@@ -134,6 +134,11 @@ def distinct(evidence: Sequence[Says]) -> list[Says]:
     return list({says.says: says for says in sorted(evidence, key=lambda e: abs(e.weight))}.values())[::-1]
 
 
+def likely(confidence: float) -> str:
+    """``72% likely``; never certain, however much speaks for it."""
+    return "over 99% likely" if confidence >= 0.995 else f"{confidence:.0%} likely"
+
+
 def remedy(saves_bytes: int | None) -> str:
     """What a finding's first remedy does, as the end of a sentence; empty where it is not known or nothing."""
     from advisor.units import show

@@ -16,7 +16,8 @@ MAX_TICKS = 60
 UPGRADES: Mapping[int, Any] = {}
 NEVER = frozenset({"version", "name"})  # name is free text of the user's
 TICKS = "ticks"  # ids of the changes that are ticked, where they are not the plan's
-OF_PAGES = frozenset({"v", "sample", "embed", TICKS})  # what a page reads itself
+MEASURED = "measured"  # what somebody measured of this run: allocated bytes at the peak, the device, and whether the run had the ticked changes
+OF_PAGES = frozenset({"v", "sample", "embed", TICKS, MEASURED})  # what a page reads itself
 
 
 @dataclass(frozen=True, slots=True)

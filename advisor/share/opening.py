@@ -26,7 +26,7 @@ class Opened:
 def open_link(query: str | Mapping[str, str]) -> Opened:
     """What a query says; what cannot be used is dropped and named, never an error."""
     dropped: list[str] = []
-    given = _pairs(query, dropped)
+    given = parameters_of(query, dropped)
     version = _version(given, dropped)
     for number in range(version, form.VERSION):
         given = form.UPGRADES[number](given)
@@ -52,7 +52,7 @@ def open_link(query: str | Mapping[str, str]) -> Opened:
 
 def ticks_of(query: str | Mapping[str, str]) -> tuple[str, ...] | None:
     """The changes that a link ticks, known ones only; ``None`` where it says nothing of them."""
-    text = _pairs(query, []).get(TICKS)
+    text = parameters_of(query).get(TICKS)
     if text is None:
         return None
     from advisor.techniques import all_techniques
@@ -76,7 +76,9 @@ def find_link(text: str) -> str | None:
     return query if query.startswith("v=") and query[2:3].isdecimal() else None
 
 
-def _pairs(query: str | Mapping[str, str], dropped: list[str]) -> dict[str, str]:
+def parameters_of(query: str | Mapping[str, str], dropped: list[str] | None = None) -> dict[str, str]:
+    """The parameters of a query, within bounds; what is beyond them is named in ``dropped``."""
+    dropped = [] if dropped is None else dropped
     if isinstance(query, str):
         text = query.partition("?")[2] if "?" in query else query
         if len(text) > MAX_READ:

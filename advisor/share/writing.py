@@ -15,7 +15,7 @@ from advisor.share import failure_writing
 from advisor.share.form import NEVER, TICKS, VERSION, Link
 from advisor.share.notation import write_list, write_mapping
 
-_SAFE = "-_.~:,()!*'@/;"
+SAFE = "-_.~:,()!*'@/;"
 _LOCAL = pattern(r"^(/|\./|\.\./|~|[A-Za-z]:[\\/]|\\\\|file:)|\\|//|(^|/)(home|Users|mnt|workspace|scratch|tmp)/|^[^/]*/[^/]*/.", re.IGNORECASE)
 
 
@@ -25,14 +25,14 @@ def link(job: Job, evidence: Evidence) -> Link:
     # what a reader only assumed is assumed anew by whoever opens the link
     assumed = {fact.field for fact in evidence.facts if fact.kind in ("assumed", "default")}
     pairs = [("v", str(VERSION)), *(p for p in _of_job(job, left_out) if p[0] not in assumed), *failure_writing.write(job, evidence)]
-    return Link("&".join(f"{name}={quote(value, safe=_SAFE)}" for name, value in pairs), tuple(left_out))
+    return Link("&".join(f"{name}={quote(value, safe=SAFE)}" for name, value in pairs), tuple(left_out))
 
 
 def with_ticks(shared: Link, ticks: Iterable[str] | None) -> Link:
     """The link with the changes that are ticked; ``None``: the plan as it is made."""
     if ticks is None:
         return shared
-    return replace(shared, query=f"{shared.query}&{TICKS}={quote(write_list(list(ticks)), safe=_SAFE)}")
+    return replace(shared, query=f"{shared.query}&{TICKS}={quote(write_list(list(ticks)), safe=SAFE)}")
 
 
 def _of_job(job: Job, left_out: list[str]) -> Iterable[tuple[str, str]]:

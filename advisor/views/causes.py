@@ -25,11 +25,11 @@ def show_causes(report: Report) -> None:
     if len(report.findings) > FIRST_SHOWN:
         with st.expander(f"{len(report.findings) - FIRST_SHOWN} less likely"):
             for finding in report.findings[FIRST_SHOWN:]:
-                st.markdown(f"- {plain(finding.title)}: {finding.confidence:.0%} likely")
+                st.markdown(f"- {plain(finding.title)}: {words.likely(finding.confidence)}")
 
 
 def _cause(finding: Finding, *, opened: bool) -> None:
-    with st.expander(f"{plain(finding.title)} :gray-badge[{finding.confidence:.0%} likely]", expanded=opened):
+    with st.expander(f"{plain(finding.title)} :gray-badge[{words.likely(finding.confidence)}]", expanded=opened):
         for says in words.distinct(finding.evidence)[:8]:
             icon, word = (":material/add_circle:", "for") if says.speaks_for else (":material/do_not_disturb_on:", "against")
             where = f" `{says.where.replace('`', '')}`" if says.where else ""

@@ -18,6 +18,7 @@ from advisor.views.together import key, planned, room, ticked
 from advisor.views.words import plain
 
 ANCHOR = "changes"
+LINE_SHOWN = 60  # characters: what stands in a sentence without breaking it
 
 
 def show_first(report: Report) -> None:
@@ -28,7 +29,13 @@ def show_first(report: Report) -> None:
     price = f" {both} allocated, estimated." if (both := sizes(step)) else ""
     rest = len(report.plan.steps) - 1
     more = f" {rest} more change{'s' if rest > 1 else ''} after it." if rest else ""
-    st.markdown(f":material/arrow_forward: **Change first: {plain(step.title)}.**{price}{more} [To the lines](#{ANCHOR})")
+    st.markdown(f":material/arrow_forward: **Change first: {plain(step.title)}.**{_one_line(step)}{price}{more} [To the lines](#{ANCHOR})")
+
+
+def _one_line(step: Step) -> str:
+    """The change itself where it is one short line, so that it need not be looked for."""
+    lines = [line for framework in step.settings.values() for line in framework]
+    return f" `{lines[0]}`" if len(lines) == 1 and len(lines[0]) <= LINE_SHOWN and "`" not in lines[0] else ""
 
 
 def show_changes(report: Report, texts: Sequence[tuple[str, str]] = ()) -> None:

@@ -82,4 +82,4 @@ def _size(size: int | None) -> str:
 
 
 def _off(size: int | None, measured: int | None) -> str:
-    return "–" if not size or not measured else f"{(size / measured - 1) * 100:+.1f} %".replace("-", "−")
+    return "–" if not size or not measured else f"{(size / measured - 1) * 100:+.1f}%".replace("-", "−")

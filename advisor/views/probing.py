@@ -22,6 +22,7 @@ from advisor.simulation import CannotProbe, Probed, probe
 from advisor.simulation.probing import Handle
 from advisor.views.probed import show_probed
 from advisor.views.words import plain
+from advisor.views.worker import pool
 
 LIMITS = {"1 minute": 60, "3 minutes": 180, "10 minutes": 600}
 MOST_WAITING = 8  # of all sessions together: each may take minutes, and a reader who would wait an hour is told so at once
@@ -87,7 +88,7 @@ class Queue:
 @st.cache_resource(show_spinner=False)
 def queue() -> Queue:
     """One probe at a time: each takes a core and some gigabytes of the server."""
-    return Queue(ThreadPoolExecutor(max_workers=1, thread_name_prefix="probe"))
+    return Queue(pool())
 
 
 def why_not(run: Run) -> str | None:
@@ -124,6 +125,14 @@ def show_probe(run: Run, key: str) -> None:
         _progress(going, key)
     else:
         _result(going, kept, name, key)
+
+
+def probed(run: Run) -> Probed | None:
+    """What a probe of this run saw in this session, where one has ended."""
+    going: Going | None = (st.session_state.get("probes") or {}).get(link(run.job, Evidence()).query)
+    if going is None or not going.done or going.cancelled or going.future is None or going.future.exception() is not None:
+        return None
+    return going.future.result()
 
 
 def _start(run: Run, name: str, kept: dict[str, Going], key: str) -> None:

@@ -1,0 +1,181 @@
+"""Prove it: the run as it was, or with what is ticked, probed without a GPU or measured on one; and what was measured, on the report and in its link."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import streamlit as st
+
+from advisor.compare import CompareError, Side, of_job, of_json
+from advisor.evidence import Evidence
+from advisor.job import Job, JobError
+from advisor.planner.together import apply_together
+from advisor.render import words
+from advisor.render.json import of_ledger
+from advisor.report import Report
+from advisor.run import Run
+from advisor.share import Measured, link, open_link
+from advisor.units import show
+from advisor.verdict import judge
+from advisor.views.measuring import MAX_BYTES, of_text, show_measured
+from advisor.views.measuring_here import local_gpu, show_local
+from advisor.views.probing import as_set, probed, show_probe
+from advisor.views.together import ticked
+from advisor.views.words import plain
+
+KEPT = "measured"  # what this session measured: Found
+TOLD = "measured-told"  # what the link that was opened says of it: Measured
+DECIDING = ("model.name", "batch.micro_batch", "batch.seq_len", "method.kind", "precision.weights", "optimizer.name", "activations.checkpointing")
+AS_IT_WAS, WITH_TICKS = "as it was", "with what is ticked"
+
+
+@dataclass(frozen=True)
+class Found:
+    """A measurement's JSON as text, which run it is of, and its figure for the link."""
+
+    text: str | bytes
+    of: str  # the query of the run's link
+    told: Measured
+
+
+def show_proof(report: Report) -> None:
+    """The section under the plan."""
+    assert report.run is not None
+    st.header("Prove it")
+    run, changed = _chosen(report)
+    without, on_card = st.tabs(["Probe: without a GPU", "Measure: on the card"], on_change="rerun", key="prove")
+    if without.open:
+        with without:
+            show_probe(run, "diagnose-probe")
+    if on_card.open:
+        with on_card:
+            _measure(run, changed=changed)
+
+
+def measured_now(report: Report) -> Measured | None:
+    """What was measured of this report's run, with the changes that are ticked now, here or by whoever shared the link."""
+    kept: Found | None = st.session_state.get(KEPT)
+    if kept is None or report.run is None:
+        told: Measured | None = st.session_state.get(TOLD)
+        return told
+    run = _with_ticks(report) if kept.told.changed else report.run
+    return kept.told if run is not None and _query(run) == kept.of else None
+
+
+def show_told(report: Report) -> None:
+    """The measured figure beside the estimate, right under the verdict."""
+    found = measured_now(report)
+    if found is None or report.run is None:
+        return
+    run = _with_ticks(report) if found.changed else report.run
+    which = "With the ticked changes" if found.changed else "The run as it was"
+    beside = _estimate_beside(run, found)
+    by = "" if KEPT in st.session_state else " This is what the link says; its estimate was computed again here."
+    st.markdown(f":material/straighten: **Measured** on {plain(found.device)}. {which}: **{show(found.bytes)}** allocated at the peak{beside}.{by}")
+
+
+def forget() -> None:
+    """Another report: nothing was measured of it."""
+    st.session_state.pop(KEPT, None)
+    st.session_state.pop(TOLD, None)
+
+
+def _estimate_beside(run: Run | None, found: Measured) -> str:
+    try:
+        side = of_job("estimate", as_set(run).job) if run is not None else None
+    except (CompareError, JobError):
+        side = None
+    estimated = side.totals.get("max_allocated") if side is not None else None
+    return "" if not estimated else f", estimated {show(estimated)} ({(estimated / found.bytes - 1):+.1%})"
+
+
+def _chosen(report: Report) -> tuple[Run, bool]:
+    """The run to prove: with what is ticked, where something is and it can be estimated."""
+    assert report.run is not None
+    changed = _with_ticks(report)
+    if changed is None:
+        return report.run, False
+    count = len(ticked(report.plan))
+    which = st.segmented_control(
+        "Which run", [WITH_TICKS, AS_IT_WAS], default=WITH_TICKS, required=True, key="prove-which", format_func=lambda text: _label(text, count)
+    )
+    return (report.run, False) if which == AS_IT_WAS else (changed, True)
+
+
+def _label(which: str, count: int) -> str:
+    return f"With the {count} ticked change{'s' if count > 1 else ''}" if which == WITH_TICKS else "As it was"
+
+
+def _with_ticks(report: Report) -> Run | None:
+    chosen = ticked(report.plan)
+    together = apply_together(report.run, chosen) if chosen and report.run is not None else None
+    return None if together is None else together.run
+
+
+def _query(run: Run) -> str:
+    return link(as_set(run).job, Evidence()).query
+
+
+def _measure(run: Run, *, changed: bool) -> None:
+    """A button where a GPU is here; else what to run, and where to drop the result. Then the result beside the estimate and the probe."""
+    job = as_set(run).job
+    of = _query(run)
+    if local_gpu():
+        show_local(job, "prove-here", lambda text: _take(text, of, changed=changed))
+    else:
+        st.markdown("On the machine with the GPU, beside the job file. Weights and tokens are random: no model is downloaded and no data is needed.")
+        st.download_button("Job file", job.to_yaml(), "job.yaml", "application/yaml", on_click="ignore", icon=":material/settings:", key="prove-job")
+        st.code("pip install 'training-memory-advisor[probe]'\nadvisor validate job.yaml --json > measured.json", language=None, wrap_lines=True)
+    st.file_uploader(
+        "Bring measured.json back",
+        type=["json", "txt"],
+        key="prove-file",
+        max_upload_size=MAX_BYTES // 1024**2,
+        on_change=lambda: _dropped(of, changed=changed),
+        help="The report, its link and what is saved of it then say what was measured.",
+    )
+    if complaint := st.session_state.pop("prove-complaint", None):
+        st.warning(plain(complaint), icon=":material/info:")
+    kept: Found | None = st.session_state.get(KEPT)
+    if kept is not None and kept.of == of:
+        _beside(run, kept)
+
+
+def _dropped(of: str, *, changed: bool) -> None:
+    file = st.session_state.get("prove-file")
+    if file is not None:
+        _take(file.getvalue(), of, changed=changed)
+
+
+def _take(text: str | bytes, of: str, *, changed: bool) -> None:
+    """Keep a result, or say what is wrong with it."""
+    side, job, data, complaint = of_text(text)
+    if side is None or job is None:
+        st.session_state["prove-complaint"] = complaint
+        return
+    if other := _differing(of, job):
+        st.session_state["prove-complaint"] = f"This was measured with another {other}. The page Measure shows any result beside its own estimate."
+        return
+    st.session_state.pop(TOLD, None)
+    st.session_state[KEPT] = Found(text, of, Measured(side.totals.get("max_allocated", 0), str(data.get("device", "a device that was not named")), changed))
+
+
+def _differing(of: str, measured: Job) -> str:
+    """The setting in which the measured job is not the run's; what measuring itself adds (versions, the device's own card) is none of these."""
+    told = open_link(of).job
+    return next((words.field(path).lower() for path in DECIDING if told.get(path) not in (None, measured.get(path))), "")
+
+
+def _beside(run: Run, kept: Found) -> None:
+    measured, _, data, _ = of_text(kept.text)
+    if measured is None:
+        return
+    sides: list[Side] = []
+    try:
+        sides.append(of_job("estimate", as_set(run).job))
+    except (CompareError, JobError) as error:
+        st.caption(plain(error))
+    if (seen := probed(run)) is not None:
+        sides.append(of_json("probe", of_ledger(run, seen.ledger, *judge(run, seen.ledger))))
+    show_measured([*sides, measured], data)
+    st.caption(f"Each column is at its own largest moment; {words.KINDS['measured']}.")
