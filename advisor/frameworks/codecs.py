@@ -76,7 +76,7 @@ def fraction(raw: Any) -> float:
     """A number above 0 and at most 1."""
     number = float(raw)
     if not 0 < number <= 1:
-        raise ValueError("not a fraction above 0 and at most 1")
+        raise ValueError("a fraction above 0 and at most 1, so this cannot run")
     return number
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from advisor.evidence import Fact, NotUnderstood
-from advisor.frameworks.codecs import CODECS, SILENT
+from advisor.frameworks.codecs import CODECS, SILENT, count
 from advisor.frameworks.derive import DERIVATIONS
 from advisor.frameworks.key import CHOSEN, Key, Unread
 from advisor.frameworks.matching import EMPTY, matches, word
@@ -15,7 +15,11 @@ from advisor.frameworks.table import Entry, Table, canonical, common_harmless
 
 _NOT_A_SCRIPTS = frozenset({"launch", "accelerate"})  # their keys mean nothing among a script's own arguments
 _LAYERS = _NOT_A_SCRIPTS | {"deepspeed", "fsdp"}  # what a script runs on: their settings stand in files and calls of their own
-_AT_LEAST_ONE = frozenset({"batch.micro_batch", "batch.gradient_accumulation"})
+# Sizes below which nothing runs: data loaders, launchers, vLLM (ParallelConfig, ge=1), Megatron (parallel_state) and torchtitan (>= 1) refuse them.
+_AT_LEAST_ONE = frozenset({
+    "batch.micro_batch", "batch.gradient_accumulation", "batch.generations", "rollout.tensor", "parallel.tensor", "parallel.pipeline", "parallel.context",
+})  # fmt: skip
+_ZERO_IS_OFF = frozenset({"tensor_parallel.autotp_size", "sequence_parallel_size", "ds.ring_attn_size"})  # deepspeed tensor_parallel/config.py; scripts
 _NOT_LITERAL = "its value is no literal here; say what it is"
 
 
@@ -108,10 +112,17 @@ def _plain(
     except (ValueError, TypeError, OverflowError) as error:
         refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", f"{entry.field} was expected: {error}"))
         return
-    if value is SILENT and entry.field in _AT_LEAST_ONE and isinstance(key.value, int | float) and key.value < 0:
+    if value is SILENT and _below_one(key, entry):
         refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {key.value}", f"{entry.field} is at least 1, so this cannot run; it was not counted"))
     if value is not SILENT:
         _put(found, _fact(entry.field, value, key, name), key.weak or entry.weak, number, last_wins)
+
+
+def _below_one(key: Key, entry: Entry) -> bool:
+    if entry.field not in _AT_LEAST_ONE or key.weak or entry.weak or isinstance(key.value, bool):
+        return False
+    number = count(key.value)
+    return number < 0 or (number == 0 and entry.key not in _ZERO_IS_OFF)
 
 
 def _joint(

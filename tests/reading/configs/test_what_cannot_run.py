@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.diagnosis import diagnose
 from advisor.reading import read
 from advisor.reading.configs import read_config
 from advisor.resolving.contradictions import contradictions
@@ -72,3 +73,43 @@ def test_older_trl_refuses_a_reference_beside_adapters() -> None:
     for version, refused in (("0.24.0", True), ("0.28.0", False), ("1.16.0", False)):
         job = found.job.but(framework={"name": "trl", "versions": {"trl": version}})
         assert any("ValueError" in sentence for sentence in contradictions(resolve(job, found.evidence))) is refused
+
+
+VERL = (
+    "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=a/b-7B "
+    "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 actor_rollout_ref.rollout.name=vllm {}"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key"),
+    [
+        ("run.sh", VERL.format("actor_rollout_ref.rollout.gpu_memory_utilization=1.7"), "gpu_memory_utilization = 1.7"),
+        ("run.sh", VERL.format("actor_rollout_ref.rollout.gpu_memory_utilization=0"), "gpu_memory_utilization = 0"),
+        ("run.sh", VERL.format("actor_rollout_ref.rollout.tensor_model_parallel_size=0"), "tensor_model_parallel_size = 0"),
+        ("run.sh", VERL.format("actor_rollout_ref.rollout.n=0"), "rollout.n = 0"),
+        ("t.py", "GRPOConfig(per_device_train_batch_size=1, vllm_gpu_memory_utilization=30)", "vllm_gpu_memory_utilization = 30"),
+        ("t.py", "TrainingArguments('o', per_device_train_batch_size=0, num_train_epochs=1)", "per_device_train_batch_size = 0"),
+        ("m.sh", "torchrun pretrain_gpt.py --pipeline-model-parallel-size 0 --micro-batch-size 1 --num-layers 32", "pipeline-model-parallel-size = 0"),
+        ("t.toml", "[parallelism]\ntensor_parallel_degree = 0\ndata_parallel_shard_degree = -1\n", "tensor_parallel_degree = 0"),
+    ],
+)
+def test_sizes_that_cannot_be_are_named(name: str, text: str, key: str) -> None:
+    config = read_config(name, text)
+    assert config is not None
+    assert [item.text.endswith(key) for item in config.not_understood if "cannot run" in item.why] == [True]
+    assert any(key in note for note in diagnose([(name, text)]).notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ds.json", '{"tensor_parallel": {"autotp_size": 0}, "zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": "auto"}'),
+        ("t.toml", "[parallelism]\ndata_parallel_shard_degree = -1\ntensor_parallel_degree = 1\n"),
+        ("run.sh", VERL.format("actor_rollout_ref.rollout.gpu_memory_utilization=0.6 actor_rollout_ref.model.lora_rank=0")),
+    ],
+)
+def test_zero_and_minus_one_that_mean_something_are_no_fault(name: str, text: str) -> None:
+    config = read_config(name, text)
+    assert config is not None
+    assert not any("cannot run" in item.why for item in config.not_understood)
