@@ -11,7 +11,7 @@ import torch
 
 from advisor.job import Job
 from advisor.run import Run
-from advisor.simulation import quantising, scope
+from advisor.simulation import images, quantising, scope
 from advisor.simulation.frameworks import TRAINERS
 from advisor.simulation.patching import patched
 from advisor.simulation.quantising import DTYPES
@@ -46,6 +46,7 @@ def build(run: Run, device: str = "meta") -> torch.nn.Module:
         _checkpoint(model, job)
     elif job.activations.checkpointing == "selective":
         raise CannotProbe("the probe does not run selective checkpointing yet: the estimate stands in")
+    images.settle(model, job)
     trained = _trainable(model, job, device)
     quantising.trl_casts(trained, job)
     return trained
@@ -108,6 +109,8 @@ def _from_config(config: Mapping[str, Any], job: Job, device: str) -> torch.nn.M
     auto: Any = transformers.AutoModelForCausalLM
     if model_type in ENCODER_DECODER:
         auto = transformers.AutoModelForSeq2SeqLM
+    elif job.model.vision is not None or (hasattr(parsed, "vision_config") and type(parsed) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING):
+        auto = transformers.AutoModelForImageTextToText
     elif model_type in CLASSIFIERS and job.objective != "pretrain":
         auto = transformers.AutoModelForSequenceClassification
     attention = ATTENTION.get(job.activations.attention or "sdpa")

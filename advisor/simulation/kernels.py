@@ -34,10 +34,18 @@ def logsumexp(tensor: torch.Tensor, *_: Any, **__: Any) -> list[int]:
     return [tensor.numel() * tensor.element_size()]
 
 
+def layer_norm_backward(grad_out: torch.Tensor, *_: Any, **__: Any) -> list[int]:
+    """A contiguous copy of a strided gradient. Source: torch aten/src/ATen/native/cuda/layer_norm_kernel.cu, ``grad.expect_contiguous()``."""
+    return [] if grad_out.is_contiguous() else [grad_out.numel() * grad_out.element_size()]
+
+
 TEMPORARIES: dict[Any, Callable[..., list[int]]] = {
     ATEN._scaled_dot_product_flash_attention_backward.default: flash_backward,
     ATEN.logsumexp.default: logsumexp,
+    ATEN.native_layer_norm_backward.default: layer_norm_backward,
 }
+
+CONTIGUOUS_FIRST = frozenset({ATEN.native_layer_norm_backward.default})  # their results are contiguous; meta's follow a strided gradient
 
 CUBLAS_WORKSPACE = {90: 33_554_432}  # bytes for each handle and stream; aten/src/ATen/cuda/CublasHandlePool.cpp
 CUBLAS_WORKSPACE_BEFORE_HOPPER = 8_519_680  # 2 * 4096 KiB + 16 * 8 KiB ... as allocated: 8,519,680 B (the same file)

@@ -16,7 +16,7 @@ import torch.nn.functional as functional
 from packaging.version import InvalidVersion, Version
 
 from advisor.job import Job
-from advisor.simulation import placing
+from advisor.simulation import images, placing
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.request import CannotProbe
 
@@ -40,13 +40,26 @@ def tokens_of(job: Job, device: str) -> torch.Tensor:
     return torch.zeros(sequences(job), job.batch.seq_len or 1, dtype=torch.long, device=device)
 
 
-def loss_of(forward: Forward, tokens: torch.Tensor, job: Job, model: Any, reference: Forward | None) -> tuple[Any, Any]:
+def inputs_of(recorder: Recorder, job: Job, model: Any) -> Any:
+    """A batch as the data loader brings it: token ids, with images a dict of what the model is given."""
+    if images.expected(job) is None:
+        tokens = tokens_of(job, recorder.device)
+        recorder.see(tokens, "input")
+        return tokens
+    given = images.batch(job, getattr(model, "module", model), recorder.device, sequences(job))
+    for value in given.values():
+        recorder.see(value, "input")
+    return given
+
+
+def loss_of(forward: Forward, tokens: Any, job: Job, model: Any, reference: Forward | None) -> tuple[Any, Any]:
     """The loss and the model's outputs, where the trainer's code still names them."""
     if job.objective in PAIRED:
         return _preference(forward, tokens, job, model, reference), None
     if job.objective in POLICY:
         return _clipped(forward, tokens, job), None
-    outputs = forward(input_ids=tokens, labels=tokens)
+    given = tokens if isinstance(tokens, dict) else {"input_ids": tokens}
+    outputs = forward(**given, labels=given["input_ids"])
     loss: torch.Tensor = outputs["loss"] if isinstance(outputs, dict) else outputs.loss
     return loss, outputs
 

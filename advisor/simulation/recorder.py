@@ -21,6 +21,7 @@ from typing import Any, Self
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from advisor.simulation import kernels
 from advisor.simulation.storages import Event, Storage, rounded
 from advisor.simulation.tensors import META, identity, local, on_one_device, tensors, wrappers
 
@@ -211,6 +212,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         return result
 
     def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if function in kernels.CONTIGUOUS_FIRST and args[0].is_meta:
+            args = (torch.empty(args[0].shape, dtype=args[0].dtype, device=META), *args[1:])
         try:
             return function(*args, **kwargs)
         except Exception:

@@ -27,8 +27,8 @@ def _why_not(run: Run, job: Job) -> str | None:
         return why
     if why := _objective(run, job):
         return why
-    if job.model.vision is not None:
-        return "images"
+    if job.model.vision is not None and (job.objective not in CAUSAL or run.world > 1):
+        return "images with other objectives than the model's own loss" if run.world == 1 else "images on several ranks"
     if job.activations.sequence_packing == "padding-free":
         return "padding-free batches"
     if job.activations.compile:

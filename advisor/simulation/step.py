@@ -86,8 +86,7 @@ def _one_step(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Mo
     for number in range(micro_batches):
         unsynced = _unsynced(model, job, last=number == micro_batches - 1)
         recorder.phase, recorder.moment = "forward", placing.FORWARD
-        tokens = objectives.tokens_of(job, recorder.device)
-        recorder.see(tokens, "input")
+        tokens = objectives.inputs_of(recorder, job, model)
         with unsynced:
             loss, outputs = objectives.loss_of(forward, tokens, job, model, judged)
             kept = outputs if job.framework.keeps_outputs else None

@@ -6,6 +6,8 @@ What legitimately differs on a CPU, each by name, and nothing else is left out:
 * ``scalar constants``: Python numbers that become tensors of no dimension (``lift_fresh``) live on the CPU.
 * ``RNG states``: 5,056 bytes each, kept by checkpoints; on the CPU for CUDA's generator too.
 * ``counts of experts``: transformers counts tokens in fp32 on a CPU and in int32 elsewhere (``torch.histc``), of the same size.
+* ``image grids``: what is made of an image's height and width (positions, lengths of its patches) stays on the CPU, where it has values, until the
+  tower's rotary embedding has made numbers with a fraction of it.
 * ``order of the autocast cache``: the casts that end with autocast's context end in the order of a hash table; only deaths next to each other may swap.
 """
 
@@ -42,6 +44,11 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "dpo, copy of the reference": ("llama", {**PAIRS, "reference": "copy"}),
     "dpo, adapters off": ("llama", {**PAIRS, **LORA, "reference": "adapter-off", **BF16}),
     "grpo": ("llama", {**PAIRS, "objective": "grpo", "reference": "none"}),
+    "images, trained tower": ("qwen2_vl", {"model": {"vision": {"tokens": 12, "tower": "trained"}}, "batch": {"gradient_accumulation": 2}}),
+    "images, frozen tower": ("llava", {"model": {"vision": {"tokens": 4, "tower": "frozen"}}}),
+    "images, checkpointing": ("gemma3", {"model": {"vision": {"tokens": 4, "tower": "trained", "tower_checkpointing": "none"}}, **FULL}),
+    "text of a model with a tower": ("llava", {"model": {"vision": {"tower": "skipped"}}}),
+    "lora beside a frozen tower": ("qwen2_vl", {"model": {"vision": {"tokens": 12, "tower": "frozen"}}, **LORA}),
     "sgd": ("llama", {"optimizer": {"name": "sgd", "implementation": "for-loop"}}),
 }
 Row = tuple[str, int, str, tuple[int, ...], str, str, str]
@@ -52,7 +59,10 @@ def _rows(recorder: Any) -> list[Row]:
     for event in recorder.events:
         s = recorder.storages[event.id]
         scalar = s.shape == () and s.requested <= 8 and (s.phase == "step" or s.operator in ("aten::lift_fresh", "aten::_to_copy"))
-        if not scalar:  # step counters, scalar constants
+        sizes = (s.operator == "input" and s.shape[1:] == (3,)) or s.operator in ("aten::prod.dim_int", "aten::floor_divide")
+        whole = "int" in s.dtype and (".visual" in s.module or sizes)
+        grid = whole or (s.module.endswith(".visual.rotary_pos_emb") and s.operator == "aten::_to_copy")
+        if not scalar and not grid:  # step counters, scalar constants
             dtype = "int32" if s.module.endswith(".experts") and s.dtype == "float32" and len(s.shape) == 1 else s.dtype  # counts of experts
             found.append(("death" if event.free else "birth", s.requested, s.operator, s.shape, dtype, s.phase, s.module))
     return found

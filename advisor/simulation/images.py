@@ -1,0 +1,102 @@
+"""Images beside the text: the class that takes them, what its processor would give it, and the tower frozen, trained or left out.
+
+Sizes come from :mod:`advisor.architecture.vision_tokens`. Positions of the text are given as the processor's grid would make them, so that no
+value is asked of a tensor that has none; the grid itself stays on the CPU, where its values are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from advisor.architecture.vision_tokens import VisionTokens, vision_tokens
+from advisor.job import Job
+from advisor.simulation.recorder import Recorder
+from advisor.simulation.request import CannotProbe
+
+GRIDS = frozenset({"qwen2_vl", "qwen2_5_vl", "qwen3_vl"})  # patches in one row, with a grid [time, height, width] an image
+WHOLE = frozenset({"llava", "gemma3", "paligemma"})  # images of one size [channels, height, width]
+TOWERS = ("visual", "vision_tower", "vision_model")
+CHANNELS = 3
+
+
+def expected(job: Job) -> VisionTokens | None:
+    """What one sample shows; None where there are no images, or they are skipped.
+
+    Raises:
+        CannotProbe: frames, or a family whose images are not known here.
+    """
+    vision = job.model.vision
+    if vision is None or vision.tower == "skipped":
+        return None
+    if vision.frames:
+        raise CannotProbe("the probe does not run video frames: the estimate stands in")
+    found = vision_tokens(job.model)
+    if found is None:
+        raise CannotProbe("the probe does not know how many tokens this model makes of an image: the estimate stands in")
+    return found
+
+
+def tower_of(model: torch.nn.Module) -> torch.nn.Module | None:
+    """The model's vision tower, without the projection behind it."""
+    return next((module for name, module in model.named_modules() if name.rpartition(".")[2] in TOWERS), None)
+
+
+def settle(model: Any, job: Job) -> None:
+    """Freeze the tower where the job does, and checkpoint it or not as the job says, whatever the text's blocks do."""
+    tower = tower_of(model)
+    if tower is None or job.model.vision is None:
+        return
+    if job.model.vision.tower == "frozen":
+        tower.requires_grad_(False)
+    said = job.model.vision.tower_checkpointing
+    for module in tower.modules():
+        layer: Any = module
+        if said is not None and hasattr(layer, "gradient_checkpointing"):
+            layer.gradient_checkpointing = said == "full"
+            if said == "full" and not hasattr(layer, "_gradient_checkpointing_func"):
+                raise CannotProbe("the probe runs a checkpointed tower only beside checkpointed blocks of the text: the estimate stands in")
+
+
+def batch(job: Job, model: Any, device: str, rows: int) -> dict[str, torch.Tensor]:
+    """Token ids ``[rows, seq_len]`` with the images' places, and the images themselves, as a data loader brings them.
+
+    Raises:
+        CannotProbe: a family whose inputs are not known here.
+    """
+    found = expected(job)
+    assert found is not None
+    config, kind = model.config, model.config.model_type
+    length = job.batch.seq_len or 1
+    if found.tokens >= length:
+        raise CannotProbe(f"{found.tokens:,} tokens of images do not fit into a sequence of {length:,}")
+    with Recorder.paused():
+        tokens = torch.zeros(rows, length, dtype=torch.long)
+        tokens[:, : found.tokens] = config.image_token_id
+        made = {"input_ids": tokens.to(device)}
+        if kind in GRIDS:
+            return {**made, **_gridded(job, config.vision_config, found, device, rows)}
+        if kind not in WHOLE:
+            raise CannotProbe(f"the probe does not know what {kind} is given beside the text: the estimate stands in")
+        side = config.vision_config.image_size
+        images = max(1, found.patches // (side // config.vision_config.patch_size) ** 2)
+        made["pixel_values"] = torch.zeros(rows * images, CHANNELS, side, side, device=device)
+        if kind != "llava":
+            made["token_type_ids"] = torch.zeros(rows, length, dtype=torch.long, device=device)
+        return made
+
+
+def _gridded(job: Job, vision: Any, found: VisionTokens, device: str, rows: int) -> dict[str, torch.Tensor]:
+    """Pixels ``[patches, channels x time x patch x patch]``, and the grid of each image, as square as its tokens allow."""
+    vision_job = job.model.vision
+    images = max(1, (vision_job.images if vision_job is not None else None) or 1)
+    each, merge = found.tokens // images, vision.spatial_merge_size
+    high = next(side for side in range(int(each**0.5) or 1, 0, -1) if each % side == 0)
+    grid = torch.tensor([[1, high * merge, each // high * merge]] * (images * rows))
+    row = CHANNELS * vision.temporal_patch_size * vision.patch_size**2
+    return {
+        "pixel_values": torch.zeros(int(grid.prod(-1).sum()), row, device=device),
+        "image_grid_thw": grid,
+        "position_ids": torch.zeros(3, rows, job.batch.seq_len or 1, dtype=torch.long, device=device),
+    }
