@@ -63,7 +63,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"accelerator\.prepare\(|:_prepare_deepspeed|:_prepare_fsdp|fsdp2_prepare_model|:prepare_model|init_model|:_init_model|"
             r"FullyShardedDataParallel\(|fully_shard\(|:fully_shard|"
             r"fully_sharded_data_parallel\.py:__init__|distributed\.py:__init__|initialize_optimizer_states|_place_model|_move_model_to_device|"
-            r"get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict|:init_adapter\b|"
+            r"self\.module\.to\(self\.device\)|get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict|:init_adapter\b|"
             r"nn/modules/module\.py:(?:to|cuda|float|half|bfloat16)\b",
         ),
     )

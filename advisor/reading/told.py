@@ -6,25 +6,35 @@ A sentence counts when it states that it happened. A wish, a question, a conditi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from advisor.evidence import Failure
+from advisor.evidence import Failure, Frame
 from advisor.reading.lines import Excerpt
 from advisor.reading.pattern import pattern
+from advisor.reading.phase import phase_of
+from advisor.reading.tracebacks import package_path
 
 LINES = 300  # of a text that are looked at: people write above a log, not in its middle
 LONGEST = 2000
-_SENTENCE = pattern(r"(?<=[.!?;])\s+(?=[A-Z`\"'(])")
+AFTER = 8  # lines under the sentence that may show the place
+_LINK = pattern(r"github\.com/[\w.-]{1,80}/[\w.-]{1,80}/blob/[\w.-]{1,80}/([\w./-]{1,300}\.py)#L(\d{1,6})")
+_CODE = pattern(r"^\s{4,40}(?:[\w.\[\], ]{1,80} = )?[A-Za-z_][\w.]{0,80}\([^\n]{0,300}\)$")
+_SENTENCE = pattern(r"(?<=[.!?;])\s+(?=[A-Z`\"'(])|(?<=[\u3002\uff01\uff1f\uff1b?!])\s*(?=\S)")
 _RAN_OUT = pattern(
     r"\bOOM(?:s|ed|ing|-ing|'?d|-?killed)?\b|(?i:\bout[ -]of[ -](?:GPU |CUDA |V?RAM )?memory\b)|"
     r"\b(?:runs?|ran|running) out of (?:GPU |CUDA )?(?:memory|V?RAM)\b"
 )
+_RAN_OUT_CHINESE = pattern(r"显存(?:还是|仍然|依然)?(?:不够|不足|溢出|爆)|爆(?:了)?显存|内存(?:不够|不足|溢出)|显存.{0,6}OOM")
+_ASKED_CHINESE = pattern(r"[吗么呢]\W{0,2}$|会不会|是否|如何|怎么|避免|防止|解决")
+_CHINESE = pattern(r"[\u4e00-\u9fff]")
 _WORDS = pattern(r"[A-Za-z]{2,}")
 _NOT_STATED = pattern(
     r"\b(?:no|not|never|without|avoid\w*|prevent\w*|instead of|until|if|whether|would|could|might|may|should|will|can|want|trying to|in order to|"
     r"before it|so that|used to|solve[ds]?|fix\w*|handle\w*|isn't|doesn't|didn't|don't|wasn't|n't)\b(?=.*(?:OOM|out[ -]of|ran out|run out))|\?\s*$",
     re.IGNORECASE,
 )
+_TURN = pattern(r"\b(?:but|however|yet|though|nevertheless)\b|;|, and ", re.IGNORECASE)  # what stands before it is of another mind
+_WHY = pattern(r"\W*why (?:am|is|are|do|does|did)\b", re.IGNORECASE)  # asks for the reason of what happened
 _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (phase, pattern(text, re.IGNORECASE))
     for phase, text in (
@@ -45,13 +55,26 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 
 
-def failure_told(texts: Iterable[Excerpt]) -> Failure | None:
+def failure_told(texts: Sequence[Excerpt]) -> Failure | None:
     """The last sentence that states that memory ran out, as a failure without counters."""
     last: Failure | None = None
     for where, sentence in _sentences(texts):
         if states(sentence):
-            last = Failure(kind="gpu-memory", where=where, text=sentence[:400], phase=moment(sentence), details=(("told", "in words"),))
+            frames = _shown(texts, where)
+            phase = moment(sentence) or (decided[0] if (decided := phase_of(frames)) is not None else None)
+            last = Failure(kind="gpu-memory", where=where, text=sentence[:400], phase=phase, frames=frames, details=(("told", "in words"),))
     return last
+
+
+def _shown(texts: Sequence[Excerpt], where: str) -> tuple[Frame, ...]:
+    """The place that is shown under the sentence: a link to a file of a repository, a line of code."""
+    name, _, number = where.rpartition(":")
+    lines = [line for text in texts if text.name == name for line in text.lines if int(number) <= line.number <= int(number) + AFTER]
+    link = next((m for line in lines if (m := _LINK.search(line.text)) is not None), None)
+    code = next((line.text.strip() for line in lines if _CODE.match(line.text)), "")
+    if link is None:
+        return (Frame(where, "", 0, "", code[:240]),) if code else ()
+    return (Frame(where, package_path(link[1]), int(link[2]), "", code[:240]),)
 
 
 def phase_told(texts: Iterable[Excerpt]) -> tuple[str, str] | None:
@@ -65,7 +88,13 @@ def phase_told(texts: Iterable[Excerpt]) -> tuple[str, str] | None:
 
 def states(sentence: str) -> bool:
     """Whether it says that memory ran out."""
-    return _RAN_OUT.search(sentence) is not None and _NOT_STATED.search(sentence) is None
+    if _RAN_OUT_CHINESE.search(sentence) is not None:
+        return _ASKED_CHINESE.search(sentence) is None
+    found = _RAN_OUT.search(sentence)
+    if found is None:
+        return False
+    clause = sentence[max((m.end() for m in _TURN.finditer(sentence, 0, found.start())), default=0) :]
+    return _NOT_STATED.search(clause) is None or _WHY.match(clause) is not None
 
 
 def moment(sentence: str) -> str | None:
@@ -80,5 +109,5 @@ def _sentences(texts: Iterable[Excerpt]) -> Iterator[tuple[str, str]]:
             if not 20 <= len(line.text) <= LONGEST or "ried to allocate" in line.text:
                 continue
             for sentence in _SENTENCE.split(line.text.strip("#>*- ")):
-                if len(_WORDS.findall(sentence)) >= 6:
+                if len(_WORDS.findall(sentence)) >= 6 or len(_CHINESE.findall(sentence)) >= 6:
                     yield text.where(line), sentence

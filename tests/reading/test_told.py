@@ -2,6 +2,7 @@
 
 import pytest
 
+from advisor.diagnosis import diagnose
 from advisor.reading import read
 from advisor.reading.told import moment, states
 
@@ -10,6 +11,8 @@ OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.27 GiB."
 
 @pytest.mark.parametrize("sentence", [
     "At `batch_size=1` it was OOM on `optimizer.step()` every time.", "Getting CUDA OOM error when the training run starts on my card.",
+    "The readme says that a batch of 64 can run on 10G, but I'm getting OOM errors on a 20G card.", "Why am I hitting CUDA OOM errors with this batch size?",
+    "试过了 stage2 还是报显存不够，四张卡都一样。",
     "The job ran out of GPU memory after two hours of training.", "It is giving CUDA Out Of Memory error for evaluation with batch size 4.",
 ])  # fmt: skip
 def test_a_statement(sentence: str) -> None:
@@ -19,6 +22,7 @@ def test_a_statement(sentence: str) -> None:
 @pytest.mark.parametrize("sentence", [
     "Will this configuration run out of memory on one A100?", "I set expandable segments to avoid OOM in long training runs.",
     "No out of memory error is shown in the whole log of the run.", "If it goes OOM I will reduce the batch size again.",
+    "请问 7B 模型在单卡上会不会爆显存吗", "如何避免训练时显存不足的问题",
     "How can I train this model without running out of memory?", "Lowering the batch size solved the OOM for me on this card.",
     "The loss is fine and the memory usage is stable for all epochs.", "It doesn't OOM with a batch size of one on this card.",
 ])  # fmt: skip
@@ -43,6 +47,32 @@ def test_only_where_no_failure_was_pasted() -> None:
     assert len(pasted.failures) == 1 and pasted.failure is not None and pasted.failure.requested_bytes == 2 << 30
     assert pasted.failure.phase == "step"  # what is said beside it fills the moment that it does not show
     assert read([("q.txt", "Will a 7B model run out of memory on this card with these settings?")]).evidence.failure is None
+
+
+def test_the_place_that_they_show() -> None:
+    text = "However, I got an OOM error; this is where it occurs:\n\nhttps://github.com/o/DeepSpeed/blob/master/deepspeed/runtime/engine.py#L1056\n\n"
+    failure = read([("q.txt", text + "            self.module.to(self.device)\n\nIs there any way to solve this?\n")]).evidence.failure
+    assert failure is not None and failure.phase == "load"
+    assert (failure.frames[0].file, failure.frames[0].line) == ("deepspeed/runtime/engine.py", 1056)
+
+
+def test_a_deepspeed_config_as_a_dict() -> None:
+    code = 'c = {"zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}}}\nengine = deepspeed.initialize(model=model, config=c)\n'
+    job = read([("train.py", code)]).job
+    assert job.get("parallel.strategy") == "zero3" and job.get("offload.parameters") == "cpu"
+
+
+@pytest.mark.parametrize(("text", "cause"), [
+    ("After each validation batch the GPU memory consumption increases until nothing is left.", "eval-accumulation"),
+    ("The memory usage keeps growing with every training step until it crashes.", "retained-graph"),
+    ("Peak memory is the same with and without activation checkpointing.", "checkpointing-broken"),
+    ("GPU 0 always occupies a lot of memory for each script even if they are assigned other GPUs.", "ranks-on-one-gpu"),
+])  # fmt: skip
+def test_what_they_observed_is_evidence(text: str, cause: str) -> None:
+    report = diagnose([("q.txt", f"RuntimeError: CUDA out of memory.\n{text}\n")])
+    assert report.findings and report.findings[0].cause == cause
+    asked = diagnose([("q.txt", f"RuntimeError: CUDA out of memory.\n{text.rstrip('.')}?\n")])
+    assert cause not in {f.cause for f in asked.findings if f.confidence > 0.3}
 
 
 def test_frames_as_people_cut_them() -> None:

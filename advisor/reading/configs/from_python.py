@@ -115,7 +115,8 @@ class _Reader:
                 self._keyword("ref_model", node.args[1], scope)
         for keyword in node.keywords:
             if keyword.arg is not None:
-                self._keyword(keyword.arg, keyword.value, scope)
+                whole = name == "deepspeed.initialize" and keyword.arg in ("config", "config_params")  # the JSON as a dict
+                self._keyword("" if whole else keyword.arg, keyword.value, scope)
 
     def _first(self, node: ast.expr, leaf: str, owner: str, scope: str, line: int) -> None:
         """Positional arguments that matter: the model's name, what is compiled, the dtype that a model is turned into, a fraction."""
@@ -135,7 +136,9 @@ class _Reader:
         value = self.value(node)
         if isinstance(value, dict) and value and depth < MAX_DEPTH:
             for name, item in _flat(value, path):
-                self._add(name, item, node.lineno, scope=scope)
+                self._add(name.removeprefix("."), item, node.lineno, scope=scope)
+        elif not path:
+            return  # a config that stands elsewhere
         elif isinstance(node, ast.Call) and not isinstance(value, str):
             self._add(path, Unread(_dotted(node.func) or "a call"), node.lineno, scope=scope)
         else:

@@ -40,6 +40,16 @@ def _rows(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.rows(run, evidence) if in_phase(evidence, "forward", "loss", "backward", None) else None
 
 
+def _batch(run: Run, evidence: Evidence) -> str | None:
+    """Of a model that is not known nothing can be counted; what its run was given is a batch, and the batch is what most such runs have too much of."""
+    fact = run.facts.get("batch.micro_batch")
+    if run.architecture is not None or fact is None or fact.kind not in ("stated", "read") or (run.job.batch.micro_batch or 1) < 4:
+        return None
+    if evidence.failure is None or evidence.failure.kind != "gpu-memory" or not in_phase(evidence, "forward", "loss", "backward", None):
+        return None
+    return f"a batch of {run.job.batch.micro_batch} samples, and nothing else is named that could fill the card"
+
+
 def _full(_run: Run, evidence: Evidence) -> str | None:
     full = nearly_full(evidence) and in_phase(evidence, "forward", "backward", None)
     return "PyTorch itself holds nine tenths of the card or more" if full else None
@@ -64,6 +74,7 @@ RULE = Rule(
         Mark("activations-rows", 1.5, "a row for each token", "an activation has micro_batch x seq_len rows", when=_rows),
         Mark("activations-giant", 2.0, "one tensor larger than the card", "an activation grows with batch and length, weights and states do not", when=_giant),
         resting.mark("activations", 1.5, "a step takes the card and gives it back"),
+        Mark("activations-batch", 0.8, "a batch", "activations grow with the samples that go in at once", when=_batch),
         Mark("activations-full", 0.5, "the card is full of tensors", "allocated against capacity", when=_full),
         Mark("activations-elsewhere", -2.5, "another phase", "the failing phase", when=_elsewhere),
         Mark(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
+from advisor.rules import observed
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import ADAPTER, checkpoints, in_phase
@@ -45,6 +46,13 @@ RULE = Rule(
             "checkpointing was applied to no attention or no MLP of any layer",
             "nemo_automodel parallelizer: 'Applied submodule activation checkpointing to n layers: {...}' counts what it wrapped",
             pattern=r"activation checkpointing to \d+ layers: \{[^}]*'(attention|mlp)': 0\b",
+        ),
+        Mark(
+            "checkpointing-broken-told",
+            3.5,
+            "it changes nothing",
+            "torch/utils/checkpoint.py: what is recomputed is not kept, so the peak falls where it works",
+            when=lambda _, e: observed.checkpointing_changes_nothing(e),
         ),
         Mark(
             "checkpointing-broken-grad",

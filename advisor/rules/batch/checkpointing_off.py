@@ -30,6 +30,8 @@ def _not_turned_on(run: Run, evidence: Evidence) -> str | None:
     fact = run.facts.get("activations.checkpointing")
     if run.job.activations.checkpointing != "none" or fact is None or fact.kind != "assumed" or not evidence.seen_keys or evidence.failure is None:
         return None
+    if run.architecture is None and run.job.framework.name in (None, "custom"):
+        return None  # of a network that is not known, nor who trains it, it is not known either that there is such a switch
     return None if _elsewhere(run, evidence) else "nothing in what was pasted turns gradient checkpointing on"
 
 

@@ -7,7 +7,7 @@ import re
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.report import Doing
-from advisor.rules import counters, intervals
+from advisor.rules import counters, intervals, observed
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import TRAINING, in_phase
@@ -144,6 +144,13 @@ RULE = Rule(
             pattern=r"\bdef compute_metrics\(|(?<![\w.])\w+\.predictions\b",
             when=_evaluation_or_unsettled,
             on="line",
+        ),
+        Mark(
+            "eval-accumulation-told",
+            2.0,
+            "it grows in evaluation",
+            "one batch gives back what it took unless it is kept",
+            when=lambda _, e: observed.grows_in_evaluation(e),
         ),
         Mark("eval-accumulation-phase", 2.0, "in evaluation", "the failing phase", when=_evaluating),
         Mark("eval-accumulation-outside", 1.5, "outside the model", "an evaluation loop scores what it has collected", when=_outside_model),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import retained
 from advisor.evidence import Evidence
-from advisor.rules import growth, snapshots
+from advisor.rules import growth, observed, snapshots
 from advisor.rules.growth import growing, growing_card
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
@@ -49,6 +49,20 @@ RULE = Rule(
             "the card fills with the steps",
             "nvidia-smi's figure: a process's cache grows only where more is held at once than before",
             when=lambda _, e: None if growing(e) else growing_card(e),
+        ),
+        Mark(
+            "retained-graph-told",
+            1.8,
+            "memory grows, as the reporter says",
+            "a step gives back all it took unless something is kept",
+            when=lambda _, e: observed.grows(e),
+        ),
+        Mark(
+            "retained-graph-told-evaluation",
+            1.3,
+            "it grows in evaluation",
+            "torch.no_grad: outputs that are kept keep their graphs without it",
+            when=lambda _, e: observed.grows_in_evaluation(e),
         ),
         Mark(
             "retained-graph-periodic",

@@ -87,7 +87,7 @@ def _shown(run: Run, evidence: Evidence) -> str | None:
 
 
 def _fault(run: Run, evidence: Evidence) -> Run | None:
-    if run.job.precision.weights == "fp32" or run.job.method.base in QUANTISED or _sixteen(run, evidence):
+    if run.job.precision.weights == "fp32" or run.job.method.base in QUANTISED or _sixteen(run, evidence) or _dtype_given(evidence):
         return None
     return run.deviating(widened("precision.weights", "fp32", cause="default-fp32-load"))
 

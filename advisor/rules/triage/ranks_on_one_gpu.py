@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import processes
+from advisor.rules import observed, processes
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.run import Run
@@ -52,6 +52,13 @@ RULE = Rule(
             when=lambda _, e: processes.rank_on_first(e),
         ),
         Mark("ranks-on-one-gpu-alike", 4.0, "processes alike", "the process lines of the error (c10 CUDACachingAllocator, NVML)", when=_foreign_like_own),
+        Mark(
+            "ranks-on-one-gpu-told",
+            3.0,
+            "the first card fills",
+            "torch.cuda: what runs before set_device makes its context, and its tensors, on device 0",
+            when=lambda _, e: observed.first_card_fills(e),
+        ),
         Mark(
             "ranks-on-one-gpu-code",
             2.5,
