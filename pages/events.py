@@ -14,6 +14,10 @@ TRAINER = """from advisor.measurement.callback import watching
 
 trainer = Trainer(..., callbacks=[watching(log="events.jsonl")])
 """
+LIGHTNING = """from advisor.measurement.lightning import watching
+
+trainer = Trainer(..., callbacks=[watching(log="events.jsonl")])
+"""
 
 st.title("Events")
 st.markdown("Watch a run, then open its log: what was held twice, widened, kept or not recomputed, and the line that did it.")
@@ -24,6 +28,8 @@ if dropped is None:
     st.code(EXAMPLE, language=None, wrap_lines=True)
     st.markdown("With transformers' Trainer:")
     st.code(TRAINER, language=None, wrap_lines=True)
+    st.markdown("With Lightning:")
+    st.code(LIGHTNING, language=None, wrap_lines=True)
     st.markdown("The log has sizes, dtypes, places and counters. It has no tensor values and no data. On a terminal: `advisor events events.jsonl`.")
 else:
     found, complaint = of_upload(dropped.getvalue())

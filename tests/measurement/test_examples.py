@@ -40,6 +40,12 @@ def test_the_trainers_callback(tmp_path: Path) -> None:
     assert (tmp_path / "events.jsonl").is_file()
 
 
+def test_the_lightning_callback(tmp_path: Path) -> None:
+    pytest.importorskip("lightning", reason="lightning is not installed", exc_type=ImportError)
+    assert "0 faults; largest live size" in ran(tmp_path, "-W", "ignore", str(EXAMPLES / "lightning_callback.py"))
+    assert (tmp_path / "events.jsonl").is_file()
+
+
 def test_two_ranks_write_two_logs(tmp_path: Path) -> None:
     said = ran(tmp_path, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(EXAMPLES / "torchrun_loop.py"))
     assert said.count("rank 0: 0 faults") == said.count("rank 1: 0 faults") == 1  # two ranks may print into one line

@@ -197,6 +197,19 @@ def outputs_kept() -> Watch:
     return seen
 
 
+class Remembering(Tiny):
+    def forward(self, tokens):  # type: ignore[no-untyped-def]
+        logits = super().forward(tokens)
+        self.seen.append(logits.detach())  # FAULT module
+        return logits
+
+
+def outputs_kept_by_the_model() -> Watch:
+    model = Remembering()
+    model.seen = []  # type: ignore[assignment]
+    return loop(model)
+
+
 def norm_upcast() -> Watch:
     return loop(Tiny(norm=WideNorm).bfloat16())
 
@@ -249,6 +262,7 @@ CASES: list[tuple[Callable[[], Watch], str | None, str]] = [
     (retained_loss_graph, "retained-graph", ""),
     (summed_loss_graph, "retained-graph", ""),
     (outputs_kept, "retained-objects", "outputs"),
+    (outputs_kept_by_the_model, "retained-objects", "module"),
     (norm_upcast, "framework-upcast", "norm"),
     (math_attention, "attention-fallback", "attention"),
     (checkpointing_off, "checkpointing-broken", "switch"),

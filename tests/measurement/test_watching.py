@@ -120,6 +120,26 @@ def test_gradients_are_told_from_activations_once_they_are_known() -> None:
     assert tally.parts["gradients"] == 55
 
 
+@pytest.mark.parametrize("early", [True, False])
+def test_gradients_that_a_loop_frees_after_its_forward_pass_are_not_counted_twice(early: bool) -> None:
+    from advisor.measurement import watch
+
+    model = torch.nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.SGD(model.parameters())
+    with watch(model, optimizer) as seen:
+        for _ in range(4):
+            loss = model(torch.randn(2, 64)).square().mean()
+            if early:
+                optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if not early:
+                optimizer.zero_grad()
+    size = 4 * 64 * 64
+    assert size <= seen.peaks["backward"][1]["gradients"] < 2 * size
+    assert (seen.peaks["forward"][1].get("gradients", 0) == size) is early  # they are there while it runs forward
+
+
 def test_the_watcher_itself_keeps_nothing_alive() -> None:
     import weakref
 

@@ -43,7 +43,7 @@ class Boundaries:
 
     def _copies(self, strangers: list[torch.Tensor], least: int, step: int) -> tuple[list[Finding], dict[int, holders.Holder]]:
         mine = [self.model, *self.model.modules(), self.optimizer, *([self.optimizer.state] if self.optimizer is not None else []), strangers, self._mine]
-        held = holders.holders({id(t) for t in strangers if t.grad_fn is not None or t.untyped_storage().nbytes() >= SMALL}, mine)
+        held = holders.holders({id(t) for t in strangers if t.grad_fn is not None or t.untyped_storage().nbytes() >= SMALL}, mine, self.model)
         return copies.find(self.model, self.optimizer, strangers, held, least, step), held
 
     def close(self) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-
 import torch
 
 from advisor.measurement.watching import sites
@@ -25,8 +23,7 @@ def checkpointing(model: torch.nn.Module) -> tuple[str, str] | None:
 
 def where(module: torch.nn.Module) -> str:
     """The place of a module's forward."""
-    code = inspect.unwrap(type(module).forward).__code__
-    return f"{sites.shown(code.co_filename)}:{code.co_firstlineno}"
+    return sites.of_function(type(module).forward)
 
 
 def blocks(model: torch.nn.Module) -> list[tuple[str, torch.nn.Module]]:

@@ -21,6 +21,8 @@ from advisor.measurement.watching import binding, sites
 MAX_VISITED = 200_000
 MAX_DEPTH = 14
 _LEAVES = (str, bytes, int, float, complex, bool, type(None), types.ModuleType, type, types.CodeType, types.BuiltinFunctionType)
+_CONTAINERS = (dict, list, tuple, set, deque)
+_MODULE = frozenset(vars(torch.nn.Module()))  # what every module has: parameters, buffers, modules, hooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,13 @@ class Holder:
 NOBODY = Holder("(no Python name)", "", "")
 
 
-def holders(wanted: set[int], owned: Iterable[object]) -> dict[int, Holder]:
-    """For each id of a wanted object: who holds it. ``owned`` objects (the model, the optimizer) are not searched."""
+def holders(wanted: set[int], owned: Iterable[object], model: torch.nn.Module | None = None) -> dict[int, Holder]:
+    """For each id of a wanted object: who holds it. ``owned`` objects (the model, the optimizer) are not searched.
+
+    Of ``model`` (one of them), the containers among its modules' attributes are: what a module keeps beside its parameters.
+    """
     seen: set[int] = {id(o) for o in owned}
-    found: dict[int, Holder] = {}
+    found: dict[int, Holder] = {} if model is None else _of_modules(model, wanted, seen)
     visited = 0
     for frame in sites.user_frames():
         for names, whole in ((_locals(frame), None), (frame.f_globals, "global")):
@@ -62,6 +67,19 @@ def holders(wanted: set[int], owned: Iterable[object]) -> dict[int, Holder]:
                         return found
                 if len(found) == len(wanted):
                     return found
+    return found
+
+
+def _of_modules(model: torch.nn.Module, wanted: set[int], seen: set[int]) -> dict[int, Holder]:
+    found: dict[int, Holder] = {}
+    for name, module in model.named_modules():
+        for key, value in [*vars(module).items()]:
+            if key in _MODULE or not value or not isinstance(value, _CONTAINERS):
+                continue
+            for item, _ in _reachable(value, seen):
+                if id(item) in wanted and id(item) not in found:
+                    where = _attribute_line(module, key) or sites.of_function(type(module).forward)
+                    found[id(item)] = Holder(f"{name or type(module).__name__}.{key}", where, type(value).__name__)
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -60,6 +60,17 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         """What ``torch.compile`` has compiled stays compiled while it is observed (torch 2.10 asks; before, it fell back to eager)."""
         return True
 
+    def follow(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Of what is alive already, these may die within the step: gradients of the step before, where a loop frees them after its forward pass."""
+        for tensor in tensors:
+            storage = plain(tensor).untyped_storage()
+            if storage._cdata in self.tally.alive:
+                self._follow(storage)
+
+    def _follow(self, storage: torch.UntypedStorage) -> None:
+        death = self._deaths[storage._cdata] = _Death(storage, self._gone)
+        death.key = storage._cdata
+
     def end(self) -> None:
         """What dies from here on is no longer of this step. Tensors that live on must not keep the observer alive."""
         self._deaths.clear()
@@ -110,8 +121,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         if not new:
             return
         self.tally.born(key, self._part(known, value, phase), size, phase)
-        death = self._deaths[key] = _Death(storage, self._gone)
-        death.key = key
+        self._follow(storage)
         if backward or phase == "step":
             return
         if value.dtype is torch.float16:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import threading
 from functools import lru_cache
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import torch
 
@@ -36,6 +38,12 @@ def shown(name: str) -> str:
         return str(Path(name).relative_to(Path.cwd()))
     except ValueError:
         return "/".join(Path(name).parts[-2:])
+
+
+def of_function(function: Any) -> str:
+    """Where a function begins."""
+    code = inspect.unwrap(function).__code__
+    return f"{shown(code.co_filename)}:{code.co_firstlineno}"
 
 
 def here(skip: int = 1) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -36,6 +37,7 @@ class Stepping:
         self.forwards = 0  # of the last step that has ended
         self.autocast: torch.dtype | None = None
         self.recomputes = False
+        self.driven = False  # a framework says where a micro batch begins and the optimizer steps: a model's own forward may never be called
         self._least, self._asked = least, asked
         self._hooks: list[Any] = []
         self._block_hooks: list[Any] = []
@@ -64,10 +66,12 @@ class Stepping:
     def begin(self) -> None:
         """Put the hooks in."""
         self._pace = Pace(self._pace.full, self._pace.every)
-        self._hooks.append(self.model.register_forward_pre_hook(self._forward_begins, with_kwargs=True))
-        self._hooks.append(self.model.register_forward_hook(self._forward_ends))
+        if not self.driven:
+            self._hooks.append(self.model.register_forward_pre_hook(self._forward_begins, with_kwargs=True))
+            self._hooks.append(self.model.register_forward_hook(self._forward_ends))
         if self.optimizer is not None:
-            self._hooks.append(self.optimizer.register_step_pre_hook(self._step_begins))
+            if not self.driven:
+                self._hooks.append(self.optimizer.register_step_pre_hook(self._step_begins))
             self._hooks.append(self.optimizer.register_step_post_hook(self._step_ends))
 
     def finish(self) -> None:
@@ -77,7 +81,19 @@ class Stepping:
         if self._active:
             self._stop_observing()
 
-    # what the hooks call
+    # what the hooks call, or a framework that has hooks of its own
+
+    def batch_begins(self, inputs: Iterable[Any]) -> None:
+        """The forward pass of a micro batch begins."""
+        self._forward_begins(self.model, tuple(inputs), {})
+
+    def loss_made(self) -> None:
+        """It has ended, and the backward pass is about to begin."""
+        self._forward_ends()
+
+    def gradients_made(self) -> None:
+        """The optimizer is about to read the gradients."""
+        self._step_begins()
 
     @guarded
     def _forward_begins(self, _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -131,6 +147,7 @@ class Stepping:
             if isinstance(tensor, torch.Tensor) and (given := owned.of(tensor, "activations", "inputs")) is not None:
                 seeds.setdefault(*given)
         self._observer = Observer(seeds, least=least, vocab=self._vocabulary, step=self.step, on_widening=self.policy.judge)
+        self._observer.follow(p.grad for p in self.model.parameters() if p.grad is not None)
         if self._blocks and (self.observed < FIRST or self.recomputes):
             name, block = self._blocks[self.observed % len(self._blocks)]
             recomputing = self._observer.recomputing = Recomputing(name)
