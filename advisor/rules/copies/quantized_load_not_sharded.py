@@ -24,6 +24,8 @@ def _applies(run: Run, _evidence: Evidence) -> str | None:
 def _undividable(run: Run, evidence: Evidence) -> str | None:
     if not (sharded(run) and run.job.method.base in QUANTISED):
         return None
+    if run.job.parallel.strategy == "zero3" and loads_weights(evidence):  # modeling_utils.py get_init_context: zero3_init only where not _is_quantized
+        return "transformers enters ZeRO-3's sharded loading only for a base that is not quantised: each rank loads it whole"
     storage = quant_storage(run.job, evidence)
     if storage is not None and storage[0] not in (BYTES, "int8"):
         return None
