@@ -15,7 +15,7 @@ from advisor.planner.limits import Limits, limits, max_micro_batch, max_model, m
 from advisor.planner.measuring import Bench, Candidate
 from advisor.planner.searching import free, quickest, restored, search, without_moot
 from advisor.planner.spending import spend
-from advisor.planner.stepping import alternatives, frontier, steps
+from advisor.planner.stepping import alternatives, ending, frontier, steps
 from advisor.report import Finding, Plan, Step
 from advisor.run import Run
 from advisor.units import show
@@ -76,7 +76,7 @@ def plan(
         for tightly in (False, True) if margin_bytes is None and (altering or heavy) else (False,):
             found = search(bench, freed, measure, tiers, heavy=heavy, altering=altering, tightly=tightly)
             if found:
-                found[0] = restored(bench, found[0], freed, tightly=tightly)
+                found[0] = restored(bench, found[0], freed, measure, tightly=tightly)
                 return _done(bench, start, found, first, tightly=tightly)
     return nothing_fits(bench, start, freed, first)
 
@@ -121,7 +121,7 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
 
 
 def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozenset[str], *, tightly: bool = False) -> Plan:
-    best = without_moot(bench, found[0], first, tightly=tightly)
+    best = ending(bench, without_moot(bench, found[0], first, tightly=tightly), first, tightly=tightly)
     chain = _until_it_fits(steps(bench, start, best, first, tightly=tightly))
     second = next((c for c in found[1:] if c.ids != best.ids and c.run.job != best.run.job), None)
     runner_up = steps(bench, start, second, first, tightly=tightly) if second is not None else ()

@@ -31,7 +31,9 @@ def nothing_fits(bench: Bench, start: Candidate, freed: Candidate, first: frozen
         if larger is not None and _whole(larger) <= LITTLE_LARGER * _whole(hardware):
             hardware = larger
         lighter = _without_last_resorts(bench, hardware, freed)
-        hardware = without_moot(bench, shrink(bench, lighter, freed, tightly=True), first, tightly=True)  # on the larger hardware not all of it is needed
+        hardware = without_moot(
+            bench, shrink(bench, lighter, freed, start, tightly=True), first, tightly=True
+        )  # on the larger hardware not all of it is needed
     chain = steps(bench, start, hardware if hardware is not None else least, first, tightly=True)
     if hardware is not None:
         says = f"No set of changes fits this card. {_card_words(hardware)}{_otherwise(bench, freed, hardware)}"

@@ -82,15 +82,18 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
     for depth in range(1, DEPTH + 1):
         grown = [c for parent in level for s in singles if bench.spent < limit and (c := extended(parent, s)) is not None and (depth == 1 or lowers(c, parent))]
         found.extend(_proven(bench, grown, start, tightly=tightly))
-        cheapest = min((cost(c, start)[1] for c in found), default=None)
-        enough = cheapest is not None and (cheapest <= GOOD_ENOUGH or (depth >= ENOUGH_DEPTH and cheapest <= DEAR))
-        if not grown or bench.spent >= limit or enough:
+        cheapest = min((cost(c, start)[:2] for c in found), default=None)
+        if not grown or bench.spent >= limit:
             break
-        open_ones = [c for c in grown if c not in found and (cheapest is None or cost(c, start)[1] < cheapest)]
+        open_ones = [c for c in grown if c not in found and (cheapest is None or cost(c, start)[:2] < cheapest)]
+        quick = cheapest is not None and (cheapest[1] <= GOOD_ENOUGH or (depth >= ENOUGH_DEPTH and cheapest[1] <= DEAR))
+        if quick and not any(cheapest is not None and c.altered < cheapest[0] for c in open_ones):
+            break
         level = _beam(open_ones, BEAM if depth > 1 else FIRST_BEAM)
     best = sorted(found, key=lambda c: cost(c, start))[:SHRUNK] or [everything]
-    minimal = {m.changes: m for c in best if (m := shrink(bench, c, base, tightly=tightly))}
-    return sorted(minimal.values(), key=lambda c: cost(c, start))
+    minimal = {m.changes: m for c in best if (m := shrink(bench, c, base, start, tightly=tightly))}
+    ranked = sorted(minimal.values(), key=lambda c: cost(c, start))
+    return [quickened(bench, ranked[0], base, singles, start, tightly=tightly), *ranked[1:]]
 
 
 def descend(bench: Bench, base: Candidate, singles: list[Change], *, tightly: bool) -> Candidate:
@@ -145,14 +148,28 @@ def added(c: Candidate, base: Candidate) -> tuple[Change, ...]:
     return tuple(change for change in c.changes if change not in base.changes)
 
 
-def shrink(bench: Bench, c: Candidate, base: Candidate, *, tightly: bool = False) -> Candidate:
-    """Leave out, and weaken, what is not needed for it to fit."""
+def quickened(bench: Bench, c: Candidate, base: Candidate, singles: list[Change], start: Candidate, *, tightly: bool) -> Candidate:
+    """With what costs no exactness and takes back time that the rest costs; in a set that is no slower than the run as it is nothing is added."""
+    for change in singles:
+        if cost(c, start)[1] <= GOOD_ENOUGH:
+            break
+        alone, names = bench.measure((*base.changes, change)), c.ids | {change[0]}
+        if alone is None or alone.seconds_per_token >= base.seconds_per_token or change[0] in c.ids or not compatible(names):
+            continue
+        tried = bench.measure((*c.changes, change)) if bench.constraints.within(len(names)) else None
+        if tried is not None and tried.exact == c.exact and bench.fits(tried, tightly=tightly) and cost(tried, start) < cost(c, start):
+            c = tried
+    return c
+
+
+def shrink(bench: Bench, c: Candidate, base: Candidate, start: Candidate, *, tightly: bool = False) -> Candidate:
+    """Leave out, and weaken, what is not needed for it to fit; what costs no exactness stays where the set is dearer without it."""
     for change in sorted(added(c, base), key=lambda x: (-ALTERS.get(x[0], 0), -RISK.get(x[0], 0))):
         name, times = change
         for weaker in [None] if times == 1 else [None, *((name, t) for t in range(1, times))]:
             rest = tuple(x for x in c.changes if x != change)
             tried = bench.measure(rest if weaker is None else (*rest, weaker))
-            if tried is not None and bench.fits(tried, tightly=tightly):
+            if tried is not None and bench.fits(tried, tightly=tightly) and (tried.exact > c.exact or cost(tried, start) <= cost(c, start)):
                 c = tried
                 break
     return c
@@ -177,7 +194,7 @@ def without_moot(bench: Bench, c: Candidate, kept: frozenset[str], *, tightly: b
     return c
 
 
-def restored(bench: Bench, c: Candidate, freed: Candidate, *, tightly: bool = False) -> Candidate:
+def restored(bench: Bench, c: Candidate, freed: Candidate, start: Candidate, *, tightly: bool = False) -> Candidate:
     """Before anything waits for the host's link: what costs nothing and still saves is added, and what is then not needed is left out."""
     if not LINK_BOUND & c.ids:
         return c
@@ -187,4 +204,4 @@ def restored(bench: Bench, c: Candidate, freed: Candidate, *, tightly: bool = Fa
         beside = bench.measure((*kept.changes, change)) if tried is not None else None
         if tried is not None and beside is not None and grown.used_bytes - tried.used_bytes > MATTERS * (c.capacity_bytes or 0):
             grown, kept = tried, beside
-    return c if grown is c else shrink(bench, grown, kept, tightly=tightly)
+    return c if grown is c else shrink(bench, grown, kept, start, tightly=tightly)

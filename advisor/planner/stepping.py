@@ -17,13 +17,8 @@ MOST_ALTERNATIVES = 24
 
 
 def steps(bench: Bench, start: Candidate, end: Candidate, first: frozenset[str], *, tightly: bool = False) -> tuple[Step, ...]:
-    """The steps from the run as it is to ``end``; what cures the first cause comes first, then tier order.
-
-    What cuts the computation itself over cards (a ring, tensor groups, stages) waits until all that is recomputed or smaller is in place: those
-    are lines of a config, and without them it would be chosen for too large a problem.
-    """
-    waits = CUTTING if RECOMPUTING & end.ids else frozenset()
-    sequence = sorted(end.changes, key=lambda c: (c[0] not in first, technique_of(c).tier == "hardware", c[0] in waits))
+    """The steps from the run as it is to ``end``, in the order of :func:`in_sequence`."""
+    sequence = in_sequence(bench, end, first, tightly=tightly)
     out: list[Step] = []
     before = start
     for index in range(len(sequence)):
@@ -33,6 +28,41 @@ def steps(bench: Bench, start: Candidate, end: Candidate, first: frozenset[str],
         out.append(_step(bench, sequence[index], before, after, tightly=tightly, end=end))
         before = after
     return agreeing(out)
+
+
+def in_sequence(bench: Bench, end: Candidate, first: frozenset[str], *, tightly: bool) -> list[Change]:
+    """The changes in the order of the steps: what cures the first cause, then by tier; within a tier what only saves time before what makes it fit.
+
+    What cuts the computation itself over cards (a ring, tensor groups, stages) waits until all that is recomputed or smaller is in place: those
+    are lines of a config, and without them it would be chosen for too large a problem.
+    """
+    waits = CUTTING if RECOMPUTING & end.ids else frozenset()
+
+    def key(change: Change) -> tuple[bool, bool, bool, int, bool]:
+        tier = technique_of(change).tier
+        return change[0] not in first, tier == "hardware", change[0] in waits, ORDER[tier], needed(bench, end, change, tightly=tightly)
+
+    return sorted(end.changes, key=key)
+
+
+def needed(bench: Bench, end: Candidate, change: Change, *, tightly: bool) -> bool:
+    """Whether it does not fit without a change; all of a layout is needed, and so is what saves no time: the search has left out what does neither."""
+    start, alone = bench.measure(()), bench.measure(((change[0], 1),))
+    if start is not None and alone is not None and alone.seconds_per_token >= start.seconds_per_token:
+        return True
+    without = bench.measure(tuple(c for c in end.changes if c != change)) if not end.laid_out else None
+    return without is None or not bench.fits(without, tightly=tightly)
+
+
+def ending(bench: Bench, end: Candidate, first: frozenset[str], *, tightly: bool) -> Candidate:
+    """Without what saves time alone and would stand last: a plan ends with the step from which on it fits."""
+    while len(end.changes) > 1:
+        last = in_sequence(bench, end, first, tightly=tightly)[-1]
+        shorter = None if needed(bench, end, last, tightly=tightly) else bench.measure(tuple(c for c in end.changes if c != last))
+        if shorter is None:
+            break
+        end = shorter
+    return end
 
 
 def _step(bench: Bench, change: Change, before: Candidate, after: Candidate, *, tightly: bool, end: Candidate | None = None) -> Step:
