@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for pydantic plugins reads every installed package's metadata
 
@@ -36,7 +37,14 @@ SERVING = ("ui", "run")  # run long
 
 
 class UserError(Exception):
-    """Something that the caller can mend; its message is the sentence to show. Exit code 2."""
+    """Something that the caller can mend, or that ends the command; its message is the sentence to show.
+
+    ``verdict`` and ``code`` are those of the contract: "unreadable", 2 unless said otherwise.
+    """
+
+    def __init__(self, message: str, *, verdict: str = "unreadable", code: int = 2) -> None:
+        super().__init__(message)
+        self.verdict, self.code = verdict, code
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,14 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UserError as error:
-        print(f"advisor: {error}", file=sys.stderr)
-        return 2
+        return _failed(arguments, str(error), error.verdict, error.code)
     except ValueError as error:
         # what reads a job, a config or a measurement raises ValueErrors whose message is the sentence to show
         if type(error) is ValueError or not type(error).__module__.startswith("advisor."):
             raise
-        print(f"advisor: {error}", file=sys.stderr)
-        return 2
+        return _failed(arguments, str(error), "unreadable", 2)
     except BrokenPipeError:
         # the reader (head, less) has gone: let the interpreter's own flush at exit meet an open descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -62,6 +68,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("advisor: stopped", file=sys.stderr)
         return 130
+
+
+def _failed(arguments: list[str], sentence: str, verdict: str, code: int) -> int:
+    """The sentence on standard error; where JSON was asked for, a program that reads standard output gets an object too."""
+    print(f"advisor: {sentence}", file=sys.stderr)
+    _say_as_json(arguments, sentence, verdict, code)
+    return code
+
+
+def _say_as_json(arguments: list[str], sentence: str, verdict: str, code: int) -> None:
+    if arguments and arguments[0] not in SERVING and "--json" in arguments[1:]:
+        import json
+
+        print(json.dumps({"version": 1, "verdict": verdict, "error": sentence, "exit_code": code}, indent=2))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Remembers what it complained of."""
+
+    complaint = "the command line is wrong"
+
+    def error(self, message: str) -> NoReturn:
+        _Parser.complaint = message
+        super().error(message)
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -79,11 +109,13 @@ def _dispatch(arguments: list[str]) -> int:
     if name not in SERVING:
         gc.set_threshold(100_000, 20, 20)  # what is loaded and read lives until the end: looking through it again and again took a tenth of the time
     module = import_module(f"advisor.commands.{name}")
-    parser = argparse.ArgumentParser(prog=f"advisor {name}", description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".")
+    parser = _Parser(prog=f"advisor {name}", description=COMMANDS[name][0].upper() + COMMANDS[name][1:] + ".")
     module.arguments(parser)
     try:
         args = parser.parse_args(arguments[1:])
     except SystemExit as stop:  # argparse has printed why
+        if stop.code:
+            _say_as_json(arguments, _Parser.complaint, "unreadable", int(stop.code))
         return int(stop.code or 0)
     return int(module.run(args))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,8 @@ def test_a_sentence_and_two(arguments: list[str], says: str, tmp_path: Path, cap
     if arguments == ["cards", "h10"]:  # a part of a name is found
         assert (code, says in told.out) == (0, True)
     else:
-        assert (code, told.out) == (2, "")
+        assert code == 2
+        assert (json.loads(told.out)["error"] in told.err) if "--json" in arguments else told.out == ""
         assert says in told.err
         assert len(told.err.strip().splitlines()) == 1
 
@@ -61,3 +63,54 @@ def test_what_is_found_is_still_listed(tmp_path: Path, capsys: pytest.CaptureFix
 def test_the_pattern_that_the_help_shows_finds_cases(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["accuracy", "--only", "fms-*-lora"]) == 0
     assert "Worst first" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["diagnose", "no-such-file.txt"], "no-such-file.txt"),
+        (["estimate", "no-such-file.yaml"], "no-such-file.yaml"),
+        (["estimate", "JOB", "--nonsense"], "--nonsense"),
+        (["estimate", "JOB", "--set", "batch.micro_bach=2"], "batch.micro_batch"),
+        (["plan", "JOB", "--before", "--tokens", "nan"], "a positive number of tokens"),
+        (["probe", "JOB", "--timeout", "-1"], "above 0"),
+        (["validate", "JOB", "--cap", "huge"], "no size"),
+        (["compare", "JOB", "no-such-file.json"], "no-such-file.json"),
+        (["lengths", "no-such-file.jsonl"], "no such file"),
+        (["accuracy", "--only", "*no-such-case*"], "no case"),
+        (["events", "no-such-file.jsonl"], "no-such-file"),
+        (["cards", "zzz"], "lists all"),
+        (["models", "zzzz"], "lists all"),
+        (["collect", "--nonsense"], "--nonsense"),
+    ],
+)
+def test_what_reads_json_is_told_in_json(arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    command = [str(file) if a == "JOB" else a for a in arguments]
+    assert main(command) == 2
+    silent = capsys.readouterr()
+    assert main([*command, "--json"]) == 2
+    told = capsys.readouterr()
+    answer = json.loads(told.out)
+    assert (answer["version"], answer["verdict"], answer["exit_code"]) == (1, "unreadable", 2)
+    assert says in answer["error"]
+    assert (silent.out, silent.err) == ("", told.err)
+
+
+def test_the_json_of_a_watched_command_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "no-such-command-here", "--json"]) != 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_job_that_can_not_be_probed_says_so_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from advisor import simulation
+
+    def refuses(*_: object, **__: object) -> None:
+        raise simulation.CannotProbe("no modelling code")
+
+    monkeypatch.setattr(simulation, "probe", refuses)
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    assert main(["probe", str(file), "--json"]) == 3
+    assert json.loads(capsys.readouterr().out) == {"version": 1, "verdict": "incomplete", "error": "no modelling code", "exit_code": 3}

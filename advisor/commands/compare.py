@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("a", metavar="A", help="a job file, the --json of estimate, probe or validate, the log of a watched run, or a baseline")
     parser.add_argument("b", metavar="B", help="likewise: what A became")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print everything as JSON")
+    form.add_argument("--json", action="store_true", help="print everything as JSON, an error too")
     form.add_argument("--markdown", action="store_true", help="print a comment fit for a pull request")
 
 

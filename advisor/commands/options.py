@@ -23,7 +23,7 @@ SHORTHANDS = {
 
 def add_json(parser: argparse.ArgumentParser) -> None:
     """``--json``."""
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON, an error too")
 
 
 def add_overrides(parser: argparse.ArgumentParser) -> None:

@@ -55,8 +55,7 @@ def run(args: argparse.Namespace) -> int:
             install_versions=args.install_versions, extrapolate=args.extrapolate,
         )  # fmt: skip
     except CannotProbe as error:
-        print(f"advisor: {error}", file=sys.stderr)
-        return EXIT_CODES["incomplete"]
+        raise UserError(str(error), verdict="incomplete", code=EXIT_CODES["incomplete"]) from None
     verdict, sentence = judge(resolved, seen.ledger)
     estimated = _estimated(resolved)
     if args.json:

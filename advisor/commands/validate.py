@@ -47,9 +47,10 @@ def run(args: argparse.Namespace) -> int:
         return _largest(resolved, args, cap)
     found = _measured(resolved.job.to_dict(), args, cap)
     _keep(args.save, resolved.stated.to_dict(), found)
+    if found["outcome"] == "ooms":
+        raise UserError(f"it ran out of memory here: {found['error']}", verdict="ooms", code=1)
     if found["outcome"] != "fits":
-        print(f"advisor: {'it ran out of memory here' if found['outcome'] == 'ooms' else 'not measured'}: {found['error']}", file=sys.stderr)
-        return 1 if found["outcome"] == "ooms" else 2
+        raise UserError(f"not measured: {found['error']}")
     if args.json:
         output.write(plain_json.dumps(found, indent=2, ensure_ascii=False) + "\n")
     else:
@@ -102,8 +103,7 @@ def _largest(resolved: Run, args: argparse.Namespace, cap: int | None) -> int:
     guessed = max_micro_batch(resolved, capacity) if capacity is not None else None
     found = _measured(resolved.job.to_dict(), args, cap, ["--largest", str(guessed or 1), str(MOST_MICRO_BATCH)])
     if found["outcome"] != "searched":
-        print(f"advisor: not measured: {found['error']}", file=sys.stderr)
-        return 2
+        raise UserError(f"not measured: {found['error']}")
     answer, tried = int(found["largest"]), {int(number): one for number, one in found["tried"].items()}
     for number in sorted(tried):
         _keep(args.save, resolved.stated.but(batch={"micro_batch": number}).to_dict(), tried[number])
