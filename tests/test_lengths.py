@@ -80,3 +80,21 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     capsys.readouterr()
     assert main(["lengths", "d.jsonl", "--job", "job.json", "--json"]) in (0, 1)
     assert json.loads(capsys.readouterr().out)["fits_tokens"] > 100
+
+
+@pytest.mark.parametrize(("seq_len", "longer", "code"), [(2048, 0, 0), (4096, 0, 0), (8192, 1, 1)])
+def test_rows_are_cut_at_the_jobs_sequence_length(
+    seq_len: int, longer: int, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d.jsonl").write_text("".join(json.dumps({"input_ids": [0] * (5000 if n == 7 else 100)}) + "\n" for n in range(20)))
+    job = {"version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}, "batch": {"micro_batch": 1, "seq_len": seq_len}, "hardware": {"gpu": "a100-80gb"}}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    command = ["lengths", "d.jsonl", "--job", "job.json", "--fits", "4096"]
+    assert main([*command, "--json", "--rehearsal", "r.json"]) == code
+    told = json.loads(capsys.readouterr().out)
+    assert (told["longer"], told["cut_at"], told["cut"]) == (longer, seq_len, int(seq_len < 5000))
+    assert told["chance_by_step"]["10"] == pytest.approx(0.5 if longer else 0.0)
+    assert json.loads((tmp_path / "r.json").read_text())["tokens"] == [min(5000, seq_len)]
+    assert main(command) == code
+    assert ("comes into a batch" in capsys.readouterr().out) is (seq_len < 5000)

@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("data", metavar="DATA", type=Path, help="JSON lines, parquet, arrow or plain text, or a folder of them; only lengths are kept")
     parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="a tokenizer.json; without it characters are divided by --characters-per-token")
     parser.add_argument("--characters-per-token", type=float, default=4.0, metavar="X", help="default 4, an assumption")
-    parser.add_argument("--job", metavar="JOB", help="a job file: what fits is the longest sequence that its estimate allows")
+    parser.add_argument("--job", metavar="JOB", help="a job file: what fits is the longest sequence that its estimate allows; rows are cut at its seq_len")
     parser.add_argument("--fits", type=int, metavar="TOKENS", help="the longest sequence that fits, where it is known")
     parser.add_argument("--steps", type=int, metavar="N", help="also the chance by step N")
     parser.add_argument("--rehearsal", type=Path, metavar="FILE", help="write the rows of the worst batch, to run it first")
@@ -45,16 +45,18 @@ def run(args: argparse.Namespace) -> int:
     except (OSError, ImportError) as error:
         raise UserError(f"{args.data} cannot be read: {error}") from None
     fits = args.fits if args.fits is not None else _longest_that_fits(resolved) if resolved else None
-    long = found.longer_than(fits) if fits is not None else 0
+    cut = _cut(resolved)
+    long = 0 if fits is None or (cut is not None and cut <= fits) else found.longer_than(fits)
     steps = sorted({*STEPS, *([args.steps] if args.steps else [])})
     data: dict[str, Any] = {
         "version": 1, "samples": found.samples, "unit": found.unit, "histogram": [list(pair) for pair in found.histogram],
         "p50": found.quantile(0.5), "p95": found.quantile(0.95), "p99": found.quantile(0.99), "max": found.longest[0][0],
+        "cut_at": cut, "cut": found.longer_than(cut) if cut is not None else None,
         "fits_tokens": fits, "samples_a_step": step, "longer": long if fits is not None else None,
         "chance_by_step": {n: lengths.chance(long, found.samples, n * step) for n in steps} if fits is not None else {},
     }  # fmt: skip
     if args.rehearsal is not None:
-        _rehearse(args.rehearsal, found.longest[:step])
+        _rehearse(args.rehearsal, tuple((min(tokens, cut or tokens), row) for tokens, row in found.longest[:step]))
     if args.json:
         from advisor.render import json
 
@@ -67,10 +69,13 @@ def run(args: argparse.Namespace) -> int:
 def _told(data: dict[str, Any]) -> str:
     paper = output.sheet()
     paper.say(f"{data['samples']:,} samples: half within {data['p50']:,}, 99 % within {data['p99']:,}, longest {data['max']:,} {data['unit']}.", "bold")
+    if data["cut"]:
+        paper.say(f"The job's sequence length is {data['cut_at']:,}: of the {data['cut']:,} that are longer no more than that comes into a batch.", indent=2)
     if data["fits_tokens"] is None:
         paper.say("Give --job JOB or --fits TOKENS for the chance that a batch does not fit.", indent=2)
     elif not data["longer"]:
-        paper.say(f"None is longer than the {data['fits_tokens']:,} tokens that fit.", indent=2)
+        what = "No row that is trained" if data["cut"] else "None"
+        paper.say(f"{what} is longer than the {data['fits_tokens']:,} tokens that fit.", indent=2)
     else:
         paper.say(f"{data['longer']:,} are longer than the {data['fits_tokens']:,} tokens that fit ({data['samples_a_step']:,} samples a step):", indent=2)
         for step, share in data["chance_by_step"].items():
@@ -90,6 +95,14 @@ def _counter(tokenizer: Path | None) -> Callable[[str], int] | None:
     except Exception as error:  # the library raises plain Exceptions
         raise UserError(f"{tokenizer} is no tokenizer.json: {str(error)[:200]}") from None
     return lambda text: len(loaded.encode(text).ids)
+
+
+def _cut(resolved: Run | None) -> int | None:
+    """Tokens of a row at most: ``batch.seq_len`` is an upper bound (job file, version 1); frameworks truncate, split or drop what is longer."""
+    if resolved is None or resolved.job.batch.seq_len is None:
+        return None
+    fact = resolved.facts.get("batch.seq_len")
+    return None if fact is not None and fact.kind == "assumed" else resolved.job.batch.seq_len
 
 
 def _data_ranks(resolved: Run) -> int:
