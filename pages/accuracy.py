@@ -2,8 +2,7 @@
 
 import streamlit as st
 
-from advisor import knowledge
-from advisor.accuracy import score
+from advisor.views.warming import scored
 from advisor.views.words import plain, table
 
 METRICS = {
@@ -14,18 +13,14 @@ METRICS = {
 }
 
 
-@st.cache_data(show_spinner="Estimating every measured run", max_entries=1)
-def scored() -> dict:
-    return score(sorted(knowledge.path("measurements").glob("*.yaml")))
-
-
 def percent(value: float | None) -> str:
     return "not known" if value is None else f"{value:.1f}%"
 
 
 st.title("Accuracy")
 st.markdown("Every published measurement that we found, and what the estimate says of the same run. Nothing is left out: the worst stand first.")
-found = scored()
+with st.spinner("Estimating every measured run"):
+    found = scored()
 total = found["n"] + len(found["skipped"])
 with st.grid(4, min_column_width=170):
     st.metric(

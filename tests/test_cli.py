@@ -327,7 +327,7 @@ def test_ui_becomes_streamlit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.execv", lambda _program, line: called.append(line))
     cli.main(["ui", "--port", "8765", "--", "--server.baseUrlPath=x"])
     line = called[0]
-    assert line[1:4] == ["-m", "streamlit", "run"] and Path(line[4]).is_file()
+    assert line[1:4] == ["-m", "advisor.views", "run"] and Path(line[4]).is_file()
     assert "--server.port=8765" in line and "--server.baseUrlPath=x" in line
     assert cli.main(["ui", "--port", "99999"]) == 2
 

@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def command(args: argparse.Namespace) -> list[str]:
     """The command line of the server."""
-    line = [sys.executable, "-m", "streamlit", "run", str(APP), f"--server.address={args.address or '127.0.0.1'}"]
+    line = [sys.executable, "-m", "advisor.views", "run", str(APP), f"--server.address={args.address or '127.0.0.1'}"]
     if args.port is not None:
         line.append(f"--server.port={args.port}")
     return line + list(args.streamlit)

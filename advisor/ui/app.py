@@ -5,6 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from advisor.knowledge import folder
+from advisor.views.warming import seen
 
 PAGES = folder("pages")
 # What the theme cannot say. A chosen value is written in the primary colour, which has to be dark under the main button's white letters: too dark
@@ -17,7 +18,7 @@ STYLE = """<style>
 
 st.set_page_config(page_title="Training memory advisor", page_icon=Path(__file__).with_name("icon.png"), layout="wide")
 st.html(STYLE)
-st.navigation(
+page = st.navigation(
     [
         st.Page(
             PAGES / "diagnose.py",
@@ -87,4 +88,8 @@ st.navigation(
         ),
     ],
     position="top",
-).run()
+)
+try:
+    page.run()
+finally:  # a page that stops early has been sent too
+    seen()
