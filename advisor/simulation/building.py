@@ -9,18 +9,21 @@ from typing import Any
 
 import torch
 
+from advisor.architecture import Architecture
 from advisor.job import Job
 from advisor.run import Run
-from advisor.simulation import images, quantising, scope
+from advisor.simulation import images, quantising, scope, selective
 from advisor.simulation.frameworks import TRAINERS
 from advisor.simulation.patching import patched
 from advisor.simulation.quantising import DTYPES
+from advisor.simulation.ranks import accelerating
 from advisor.simulation.request import SAID, CannotProbe
-from advisor.simulation.standins import packages
+from advisor.simulation.standins import packages, torchtitan
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash-2": "flash_attention_2", "flash-3": "flash_attention_2"}
 ENCODER_DECODER = frozenset({"t5", "mt5", "bart", "whisper"})
 CLASSIFIERS = frozenset({"bert", "roberta", "deberta-v2", "modernbert"})
+PLAIN = frozenset({"custom", "torchtitan"})  # who may wrap blocks as torchtitan does
 MAX_LAYERS = 2000
 
 
@@ -32,10 +35,13 @@ def build(run: Run, device: str = "meta") -> torch.nn.Module:
     """
     scope.check(run)
     job = run.effective
-    if job.model.source not in (None, "huggingface", "remote-code"):
+    titan = job.model.source == "torchtitan"
+    if job.model.source not in (None, "huggingface", "remote-code", "torchtitan"):
         raise CannotProbe(f"the probe runs Hugging Face models; this job runs {job.model.source}'s own modelling code, so the estimate stands in")
     if run.architecture is None or run.architecture.layers > MAX_LAYERS:
         raise CannotProbe("the model's shape is not known or has more layers than any real model")
+    if titan:
+        return _of_torchtitan(run.architecture, job, device)
     model = _from_config(config_of(job), job, device)
     quantising.quantise(model, job, DTYPES[job.precision.compute or "bf16"] if job.precision.compute in DTYPES else torch.bfloat16)
     if job.method.base not in (None, "none") and job.method.kbit_preparation and not quantising.sharded(job):
@@ -45,11 +51,28 @@ def build(run: Run, device: str = "meta") -> torch.nn.Module:
     if job.activations.checkpointing == "full":
         _checkpoint(model, job)
     elif job.activations.checkpointing == "selective":
-        raise CannotProbe("the probe does not run selective checkpointing yet: the estimate stands in")
+        if (job.framework.name or "custom") not in PLAIN:
+            raise CannotProbe(f"the probe does not know {job.framework.name}'s selective checkpointing: the estimate stands in")
+        anymodel: Any = model
+        anymodel.config.use_cache = False  # wrapped from outside, a block would append to the cache once more as it is recomputed
+        selective.apply(model, job, set(accelerating.unsplit(model)))
     images.settle(model, job)
     trained = _trainable(model, job, device)
     quantising.trl_casts(trained, job)
     return trained
+
+
+def _of_torchtitan(architecture: Architecture, job: Job, device: str) -> torch.nn.Module:
+    if job.method.kind not in (None, "full"):
+        raise CannotProbe(f"torchtitan trains whole models; {job.method.kind} is not run: the estimate stands in")
+    if (job.parallel.tensor or 1) > 1:
+        raise CannotProbe("the probe does not run torchtitan's tensor parallelism yet: the estimate stands in")
+    model = torchtitan.build(architecture, job, device, DTYPES[job.precision.weights or "fp32"])
+    if job.activations.checkpointing == "selective":
+        selective.apply(model, job, set(model._no_split_modules))
+    elif job.activations.checkpointing == "full":
+        selective.whole(model, set(model._no_split_modules))
+    return model
 
 
 def _set_cache(model: Any, run: Run) -> None:

@@ -19,6 +19,7 @@ from advisor.job import Job
 from advisor.simulation import images, placing
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.request import CannotProbe
+from advisor.simulation.standins import torchtitan
 
 Forward = Callable[..., Any]
 PAIRED = frozenset({"dpo"})
@@ -58,6 +59,8 @@ def loss_of(forward: Forward, tokens: Any, job: Job, model: Any, reference: Forw
         return _preference(forward, tokens, job, model, reference), None
     if job.objective in POLICY:
         return _clipped(forward, tokens, job), None
+    if job.model.source == "torchtitan":
+        return torchtitan.loss(forward, tokens, job), None
     given = tokens if isinstance(tokens, dict) else {"input_ids": tokens}
     outputs = forward(**given, labels=given["input_ids"])
     loss: torch.Tensor = outputs["loss"] if isinstance(outputs, dict) else outputs.loss

@@ -16,13 +16,14 @@ def complete(run: Run, ledger: Ledger, reserved: dict[str, int], *, same_version
 
     ``reserved``: the replay's ``max_reserved`` by allocator mode (``default``, ``expandable``), or of the one mode that the job states.
     """
-    from advisor.arithmetic.outside import CONTEXT_HIGH, CONTEXT_LOW
+    from advisor.arithmetic.outside import CONTEXT_HIGH, CONTEXT_LOW, EXPANDS
 
     always = frozenset(m.id for m in ledger.moments)
     peak = ledger.peak().bytes
     others = _estimated(run)
     guessed = peak + sum(h.bytes for h in others if h.part == "allocator")
-    expected = reserved.get("default", max(reserved.values(), default=guessed))
+    mode = "expandable" if run.job.framework.name in EXPANDS else "default"
+    expected = reserved.get(mode, max(reserved.values(), default=guessed))
     cache = Holding(
         "allocator", "cached blocks of the allocator", max(0, expected - peak), always, "max_reserved - max_allocated",
         {"max_reserved": expected, "max_allocated": peak, **{f"{mode} mode": size for mode, size in reserved.items()}},

@@ -149,7 +149,7 @@ def understood(run: Run, data: dict[str, Any], why: str | None) -> Probed:
     """
     if "error" in data:
         raise CannotProbe(data["error"])
-    notes = tuple(data["notes"]) + ((why,) if why and data["notes"] else ())
+    notes = (*data["notes"], *((why,) if why and data["notes"] else ()), *data.get("remarks", ()))
     ledger = replace(from_dict(data["ledger"]), notes=notes)
     whole = outside.complete(run, ledger, data["reserved"], same_versions=not data["notes"])
     return Probed(whole, data["reserved"], data["events"], data["seconds"], notes)

@@ -31,7 +31,7 @@ def _why_not(run: Run, job: Job) -> str | None:
         return "images with other objectives than the model's own loss" if run.world == 1 else "images on several ranks"
     if job.activations.sequence_packing == "padding-free":
         return "padding-free batches"
-    if job.activations.compile:
+    if job.activations.compile and job.model.source != "torchtitan":
         return "what torch.compile saves for the backward pass"
     if job.precision.compute in ("fp8", "nvfp4", "mxfp8"):
         return f"{job.precision.compute} products"

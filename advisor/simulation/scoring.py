@@ -12,7 +12,7 @@ from advisor.simulation.probing import TIMEOUT_SECONDS, asked_of
 from advisor.simulation.request import CannotProbe
 from advisor.simulation.sessions import Session
 
-CODE_BASES = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift", "accelerate", "unsloth", "custom"})
+CODE_BASES = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift", "accelerate", "unsloth", "torchtitan", "custom"})
 WHOLE = frozenset({"max_reserved", "nvidia-smi"})  # figures that need the whole stream
 
 

@@ -12,7 +12,7 @@ from advisor.job import Job
 from advisor.run import Run
 from advisor.simulation import building, fusing, kernels, objectives, optimizers, placing, quantising
 from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
-from advisor.simulation.frameworks import ON_ACCELERATE, TRAINERS
+from advisor.simulation.frameworks import CLIPS, ON_ACCELERATE
 from advisor.simulation.patching import patched
 from advisor.simulation.ranks import dividing, group
 from advisor.simulation.recorder import Recorder
@@ -64,7 +64,7 @@ def _steps(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Modul
     recorder.experts = max((b.experts.number for b in run.architecture.blocks if b.experts), default=1) if run.architecture else 1
     _label_weights(recorder, model)
     objectives.label_reference(recorder, reference)
-    clip = run.effective.framework.name in TRAINERS
+    clip = run.effective.framework.name in CLIPS
     with recorder if watch else contextlib.nullcontext():
         placing.follow(recorder, model)
         for workspace in range(2):  # one for the forward thread, one for autograd's

@@ -49,6 +49,8 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "images, checkpointing": ("gemma3", {"model": {"vision": {"tokens": 4, "tower": "trained", "tower_checkpointing": "none"}}, **FULL}),
     "text of a model with a tower": ("llava", {"model": {"vision": {"tower": "skipped"}}}),
     "lora beside a frozen tower": ("qwen2_vl", {"model": {"vision": {"tokens": 12, "tower": "frozen"}}, **LORA}),
+    "selective checkpointing, by operators": ("llama", {"activations": {"checkpointing": "selective", "selective": {"policy": "op"}}}),
+    "selective checkpointing, every second block": ("llama", {"activations": {"checkpointing": "selective", "selective": {"every_nth_layer": 2}}}),
     "sgd": ("llama", {"optimizer": {"name": "sgd", "implementation": "for-loop"}}),
 }
 Row = tuple[str, int, str, tuple[int, ...], str, str, str]

@@ -37,6 +37,8 @@ def _over(strategy: str, **fields: Any) -> dict[str, Any]:
     return {"parallel": {"strategy": strategy, "shard": 2, "replicate": 1, **fields}}
 
 
+TITAN = {"model": {"config": CONFIGS["llama"], "source": "torchtitan"}, "framework": {"name": "torchtitan"}}
+SELECTIVE = {"activations": {"checkpointing": "selective", "selective": {"policy": "op"}, "attention": "sdpa"}}
 DDP = {"shard": 1, "replicate": 2}
 TENSOR = {"shard": 1, "tensor": 2}
 TRAINER = {"framework": {"name": "hf-trainer"}}
@@ -54,6 +56,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "fsdp1, lora": {**_over("fsdp1"), **LORA},
     "ddp": _over("ddp", **DDP),
     "ddp, gradients as bucket views": _over("ddp", **DDP, gradient_as_bucket_view=True),
+    "torchtitan, selective by operators": {**_over("fsdp2"), **MIXED, **TITAN, **SELECTIVE},
+    "torchtitan 0.2": {**_over("fsdp2"), **MIXED, **TITAN, **FULL, "framework": {"name": "torchtitan", "versions": {"torchtitan": "0.2.0"}}},
     "tensor parallel": _over("none", **TENSOR),
     "tensor and sequence parallel, tied": {**_over("none", **TENSOR, sequence=True), "model": {"config": CONFIGS["qwen3"]}},
     "transformers' tensor parallel plan": {**_over("none", **TENSOR), **TRAINER},

@@ -11,10 +11,12 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from advisor.job import Job
 from advisor.run import Run
+from advisor.simulation import selective
 from advisor.simulation.frameworks import ON_ACCELERATE
 from advisor.simulation.quantising import DTYPES
 from advisor.simulation.ranks import accelerating, tensor_parallel
 from advisor.simulation.request import CannotProbe
+from advisor.simulation.standins import torchtitan
 from advisor.simulation.tensors import META
 
 Divide = Callable[[torch.nn.Module, Job, str], torch.nn.Module]
@@ -77,13 +79,16 @@ def _fsdp2(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     if job.precision.mixed == "fsdp":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=dtype(job.precision.compute, "bf16"), reduce_dtype=dtype(job.precision.reduce, "fp32"))
     anymodel: Any = model
-    own = _embeddings_apart(job)
+    own = _embeddings_apart(job) or (job.model.source == "torchtitan" and torchtitan.outer_units(job))
     embedding, head = anymodel.get_input_embeddings(), anymodel.get_output_embeddings()
     tied = head is not None and head.weight is embedding.weight
     if own and not tied:
         fully_shard(embedding, **options)
-    for block in blocks(model):
-        fully_shard(block, **options)
+    titan = job.model.source == "torchtitan"
+    units = list(blocks(model))
+    for block in units:
+        stays = titan and not own and block is units[-1]  # it would be gathered again at once
+        fully_shard(block, **(options | {"reshard_after_forward": False} if stays else options))
     if own and head is not None and not tied:
         norm = _last_norm(model)
         fully_shard([norm, head] if norm is not None else head, **{**options, "reshard_after_forward": False})
@@ -122,9 +127,12 @@ def dtype(name: str | None, otherwise: str) -> torch.dtype:
 
 
 def blocks(model: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """The model's repeated blocks: what its class says is never split."""
+    """The model's repeated blocks, what its class says is never split, with the checkpointing around them."""
     names = set(accelerating.unsplit(model))
-    yield from (m for m in model.modules() if type(m).__name__ in names)
+    within = {id(selective.wrapped(m)) for m in model.modules() if selective.wrapped(m) is not m}
+    for module in model.modules():
+        if type(selective.wrapped(module)).__name__ in names and id(module) not in within:
+            yield module
 
 
 def _embeddings_apart(job: Job) -> bool:
