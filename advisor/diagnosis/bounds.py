@@ -35,15 +35,25 @@ def _steady(run: Run, evidence: Evidence) -> bool:
     return max(steps, default=0) >= STEADY and run.usable is not None and 0 < peak + CONTEXT_HIGH <= ROOMY * run.usable[0]
 
 
+_LOSS = pattern(r"\bloss['\"]?\s{0,2}[:=]\s{0,2}\d", re.IGNORECASE)
+
+
+def _trains(evidence: Evidence) -> bool:
+    """Whether losses of several steps are printed, and a list of cards shows what they hold meanwhile."""
+    return any(d.used_bytes for d in evidence.devices) and sum(_LOSS.search(line.text) is not None for line in evidence.lines) >= 3
+
+
 def measured(run: Run, evidence: Evidence) -> tuple[Verdict, str] | None:
     """The verdict of a run that ended by itself, or goes on with room to spare, and printed what it held.
 
     ``None`` where it did neither, or the card is not known.
     """
     ended = any(_FINISHED.search(line.text) for line in evidence.lines)
-    if evidence.failure is not None or run.usable is None or not (ended or _steady(run, evidence)):
+    if evidence.failure is not None or run.usable is None or not (ended or _steady(run, evidence) or _trains(evidence)):
         return None
     shown = max((s.device_used_bytes or 0 for s in evidence.samples), default=0)
+    if _trains(evidence):
+        shown = max(shown, max((d.used_bytes or 0 for d in evidence.devices), default=0))
     reserved = max((max(s.peak_reserved_bytes or 0, s.reserved_bytes or 0, s.peak_allocated_bytes or 0) for s in evidence.samples), default=0)
     held, usable = max(shown, reserved + CONTEXT_HIGH if reserved else 0), run.usable[0]
     if not held or held > usable:

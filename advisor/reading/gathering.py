@@ -114,7 +114,10 @@ def take_log(found: Excerpt, gathered: Gathered, kinds: list[str], text: str | N
         gathered.ranked.extend(Ranked(fact, PRINTED) for fact in block.facts)
         gathered.seen_keys.extend(block.seen_keys)
         kinds.append(block.kind)
-    gathered.ranked.extend(prose.remarks_of(_remarks(found, text if is_config else None)))
+    remarks = list(_remarks(found, text if is_config else None))
+    gathered.ranked.extend(prose.remarks_of(iter(remarks)))
+    if not is_config:
+        gathered.ranked.extend(item for where, line in remarks for item in leaves.inline(where, line))
 
 
 def _remarks(found: Excerpt, config: str | None) -> Iterator[tuple[str, str]]:

@@ -30,14 +30,17 @@ NAMES: Mapping[str, frozenset[str]] = {
     "method.rank": frozenset({"lora_rank", "lora_r", "lora_dim"}),
     "hardware.gpus_per_node": frozenset({"gpu_per_node", "gpus_per_node", "num_gpus_per_node", "n_gpus_per_node"}),
 }  # fmt: skip
-WORDS: Mapping[str, tuple[frozenset[str], Mapping[str, str]]] = {  # settings whose value is a word
-    "rollout.engine": (frozenset({"engine_type", "rollout_engine", "rollout_backend", "inference_engine"}), {"vllm": "vllm", "sglang": "sglang"}),
-    "activations.checkpointing": (
+WORDS: tuple[tuple[str, frozenset[str], Mapping[str, str]], ...] = (  # settings whose value is a word
+    ("rollout.engine", frozenset({"engine_type", "rollout_engine", "rollout_backend", "inference_engine"}), {"vllm": "vllm", "sglang": "sglang"}),
+    ("method.base", frozenset({"load_in_8bit"}), {"true": "int8"}),
+    ("method.base", frozenset({"load_in_4bit"}), {"true": "nf4"}),
+    (
+        "activations.checkpointing",
         frozenset({"checkpoint_activations", "activation_checkpointing", "gradient_checkpointing", "use_gradient_checkpointing", "grad_checkpointing"}),
         {"true": "full", "1": "full", "false": "none", "0": "none"},
     ),
-    "parallel.strategy": (frozenset({"distributed_mode", "dist_strategy", "distributed_strategy"}), {"fsdp": "fsdp1", "fsdp2": "fsdp2", "ddp": "ddp"}),
-}
+    ("parallel.strategy", frozenset({"distributed_mode", "dist_strategy", "distributed_strategy"}), {"fsdp": "fsdp1", "fsdp2": "fsdp2", "ddp": "ddp"}),
+)
 _ADAPTER = lazily(r"(?:peft|lora)[\w-]{0,30}\.r$", re.IGNORECASE)  # peft's own key of the rank, under a section that is named for it
 MODEL = frozenset({"model", "model_name", "model_path", "model_name_or_path", "base_model", "pretrained_model", "pretrained", "hf_model", "checkpoint", "ckpt"})
 LARGEST = 1 << 24
@@ -52,7 +55,7 @@ def facts_of(seen: Sequence[tuple[str, str, Any]]) -> Iterator[Ranked]:
         text = str(value).strip().strip("'\"")
         if leaf in MODEL and "/" in text and presets.find(text) is not None:
             yield _fact("model.name", text, where, key)
-        for field, (names, values) in WORDS.items():
+        for field, names, values in WORDS:
             if leaf in names and text.lower() in values:
                 yield _fact(field, values[text.lower()], where, key)
         if not re.fullmatch(r"\d{1,8}", text) or not 1 <= int(text) <= LARGEST:
@@ -64,6 +67,16 @@ def facts_of(seen: Sequence[tuple[str, str, Any]]) -> Iterator[Ranked]:
             yield _fact("method.rank", int(text), where, key)
         if leaf == "max_tokens" and {"arch", "criterion"} <= keys:  # fairseq: tokens of a batch, all sentences together
             yield _fact("batch.token_budget", int(text), where, key)
+
+
+_PAIRS = lazily(r"(?<![\w.-])([A-Za-z]\w{0,40}(?:_\w{1,40})?)(?:\s?[=:]\s?)(\"[^\"]{0,80}\"|'[^']{0,80}'|[\w.\-/]{1,80})(?=[\s,;)]|$)")
+
+
+def inline(where: str, text: str) -> Iterator[Ranked]:
+    """Settings that stand side by side on a line of a log or a letter (``micro_batch_size: 2, gradient_checkpointing: true``)."""
+    pairs = [(where, m[1], m[2].strip("\"'")) for m in _PAIRS.finditer(text)] if "_" in text and len(text) <= 600 else []
+    if len(pairs) >= 2:
+        yield from facts_of(pairs)
 
 
 def _fact(field: str, value: object, where: str, key: str) -> Ranked:

@@ -15,7 +15,7 @@ from advisor.reading.phase import phase_of
 from advisor.reading.tracebacks import package_path
 
 LINES = 300  # of a text that are looked at: people write above a log, not in its middle
-LONGEST = 2000
+SHORTEST, LONGEST = 10, 2000  # characters of a line; ten of them say something in Chinese
 AFTER = 8  # lines under the sentence that may show the place
 _LINK = pattern(r"github\.com/[\w.-]{1,80}/[\w.-]{1,80}/blob/[\w.-]{1,80}/([\w./-]{1,300}\.py)#L(\d{1,6})")
 _CODE = pattern(r"^\s{4,40}(?:[\w.\[\], ]{1,80} = )?[A-Za-z_][\w.]{0,80}\([^\n]{0,300}\)$")
@@ -24,8 +24,11 @@ _RAN_OUT = pattern(
     r"\bOOM(?:s|ed|ing|-ing|'?d|-?killed)?\b|(?i:\bout[ -]of[ -](?:GPU |CUDA |V?RAM )?memory\b)|"
     r"\b(?:runs?|ran|running) out of (?:GPU |CUDA )?(?:memory|V?RAM)\b"
 )
-_RAN_OUT_CHINESE = pattern(r"显存(?:还是|仍然|依然)?(?:不够|不足|溢出|爆)|爆(?:了)?显存|内存(?:不够|不足|溢出)|显存.{0,6}OOM")
+_RAN_OUT_CHINESE = pattern(
+    r"(?i:(?<![A-Za-z])oom(?![A-Za-z]))(?=[^A-Za-z]*[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])\s?(?i:oom(?![A-Za-z]))|显存(?:还是|仍然|依然)?(?:不够|不足|溢出|爆)|爆(?:了)?显存|内存(?:不够|不足|溢出)|显存.{0,6}OOM"
+)
 _ASKED_CHINESE = pattern(r"[吗么呢]\W{0,2}$|会不会|是否|如何|怎么|避免|防止|解决")
+_COMMA = pattern(r"[\uff0c,]")
 _CHINESE = pattern(r"[\u4e00-\u9fff]")
 _WORDS = pattern(r"[A-Za-z]{2,}")
 _NOT_STATED = pattern(
@@ -38,6 +41,10 @@ _WHY = pattern(r"\W*why (?:am|is|are|do|does|did)\b", re.IGNORECASE)  # asks for
 _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (phase, pattern(text, re.IGNORECASE))
     for phase, text in (
+        ("load", r"(?:加载|载入)(?:模型|权重|过程|时|的时候|checkpoint)"),
+        ("eval", r"(?:评估|验证|评测)(?:时|阶段|过程|的时候)"),
+        ("save", r"保存(?:模型|权重|checkpoint|时|的时候|过程)"),
+        ("merge", r"合并(?:模型|权重|lora|adapter|时|的时候|过程)?"),
         ("step", r"\boptimi[sz]er\.step\b|\b(?:in|at|during|on|inside) (?:the )?(?:first )?optimi[sz]er(?:'s)? step"),
         ("merge", r"\bmerge_and_unload\b|\b(?:when|while|during|on|after) (?:the )?merging\b"),
         ("save", r"\b(?:when|while|during|at|on|upon) (?:the )?(?:model |checkpoint |final )?saving\b|\bsave_(?:model|checkpoint|pretrained)\b"),
@@ -88,8 +95,9 @@ def phase_told(texts: Iterable[Excerpt]) -> tuple[str, str] | None:
 
 def states(sentence: str) -> bool:
     """Whether it says that memory ran out."""
-    if _RAN_OUT_CHINESE.search(sentence) is not None:
-        return _ASKED_CHINESE.search(sentence) is None
+    if (said := _RAN_OUT_CHINESE.search(sentence)) is not None:
+        clause = sentence[: said.end()] + _COMMA.split(sentence[said.end() :])[0]
+        return _ASKED_CHINESE.search(clause) is None
     found = _RAN_OUT.search(sentence)
     if found is None:
         return False
@@ -106,7 +114,7 @@ def moment(sentence: str) -> str | None:
 def _sentences(texts: Iterable[Excerpt]) -> Iterator[tuple[str, str]]:
     for text in texts:
         for line in text.lines[:LINES]:
-            if not 20 <= len(line.text) <= LONGEST or "ried to allocate" in line.text:
+            if not SHORTEST <= len(line.text) <= LONGEST or "ried to allocate" in line.text:
                 continue
             for sentence in _SENTENCE.split(line.text.strip("#>*- ")):
                 if len(_WORDS.findall(sentence)) >= 6 or len(_CHINESE.findall(sentence)) >= 6:

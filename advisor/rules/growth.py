@@ -120,6 +120,21 @@ def growing(evidence: Evidence) -> str | None:
     return None
 
 
+FILLS = 0.25  # of what is held at the end, from which on what came step by step is no workspace that warms up
+
+
+def fills(evidence: Evidence) -> str | None:
+    """What is kept of each step is most of what is held at the end: no part of one step is why it ended."""
+    for series in allocated(evidence) or peaks(evidence):
+        share = (series.values[-1] - series.values[0]) / series.values[-1]
+        if series.even and not _steps_differ(series) and share >= FILLS and len(series.values) >= LEAST_POINTS:
+            ahead = series.values[-1] + series.slope
+            capacity = evidence.failure.capacity_bytes if evidence.failure is not None else None
+            if capacity is not None and ahead > 0.9 * capacity:
+                return f"{share:.0%} of what is held at step {series.steps[-1]:,} came step by step, and one more step fills the card"
+    return None
+
+
 def growing_card(evidence: Evidence) -> str | None:
     """The same of what the card shows in use: less telling, because the allocator's cache keeps what one large batch once needed."""
     for series in of(evidence, lambda s: s.device_used_bytes):

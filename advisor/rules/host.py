@@ -1,7 +1,7 @@
 """Which part of the host ran out, as far as the failure says: /dev/shm, pinned memory, a limit, or only that a process was ended by signal 9.
 
 Signal 9 has no reason in it: the kernel's out-of-memory killer sends it, and so do launchers that end the siblings of a failed rank,
-schedulers at a time limit, container runtimes after a stop, and people.
+schedulers at a time limit, container runtimes after a stop, and people. A worker of a data loader that "exited unexpectedly" says less still.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from advisor.report import Doing
 from advisor.rules.rule import Form
 from advisor.run import Run
 
-Shortage = Literal["shm", "killed", "said"]
-_ONLY_A_SIGNAL = frozenset({"exit code", "torchrun", "signal", "killed"})
+Shortage = Literal["shm", "killed", "gone", "said"]
+_ONLY_A_SIGNAL = frozenset({"exit code", "torchrun", "signal", "killed", "worker gone"})
 _SHM = pattern(r"dev/shm|shared memory|torch_shm|bus error|sigbus|exit ?code:?\s*\(?-7\b|return code = -7\b|mmap \d+ bytes from file </torch", re.IGNORECASE)
 _SAID = pattern(
     r"oom[-_]kill|Out of memory: Kill|Memory cgroup out of memory|OOMKilled|node running low on memory|exceeds the memory usage threshold|"
@@ -39,7 +39,9 @@ def shortage(evidence: Evidence) -> Shortage | None:
     if "seen-oom-kill" in evidence.marks:
         return "said"
     told = any(f.kind == "host-memory" and dict(f.details).get("what") not in _ONLY_A_SIGNAL for f in evidence.failures)
-    return "said" if told or any(_SAID.search(line.text) for line in evidence.lines) else "killed"
+    if told or any(_SAID.search(line.text) for line in evidence.lines):
+        return "said"
+    return "gone" if details.get("what") == "worker gone" else "killed"
 
 
 _ASK_KERNEL = (
@@ -74,4 +76,12 @@ def form(_run: Run, evidence: Evidence) -> Form | None:
         )
         doing = {"reduce-host-memory": Doing("Ask the kernel whether it ended the process, then use less host memory", why, {"shell": _ASK_KERNEL})}
         return Form("A process was ended by signal 9, as the kernel does where the host's memory runs out", ("reduce-host-memory", "load-sharded"), doing)
+    if kind == "gone":
+        why = (
+            "The loader saw that workers were no longer there, not why: the kernel, a full /dev/shm, or a crash in the worker's own code. "
+            "Without workers the loading runs in the training process, which then prints its error."
+        )
+        lines = {"torch": ("DataLoader(..., num_workers=0)   # once, to see the error",), "shell": (*_ASK_KERNEL, "df -h /dev/shm")}
+        doing = {"reduce-host-memory": Doing("Load without workers once, and ask the kernel", why, lines)}
+        return Form("A worker of the data loader ended, as it does where host memory or /dev/shm runs out", ("reduce-host-memory",), doing)
     return None

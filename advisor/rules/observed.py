@@ -35,6 +35,13 @@ _FIRST_CARD = pattern(
     rf"\b{_FIRST}[^.?!]{{0,60}}\b{_HOLDS}[^.?!]{{0,60}}\b{_PROCESSES}|\b{_PROCESSES}[^.?!]{{0,40}}\b{_HOLDS}[^.?!]{{0,30}}\b{_FIRST}",
     re.IGNORECASE,
 )
+_RUN = r"(?:scripts?|configs?|configurations?|commands?|setups?|code|runs?|settings|jobs?)"
+_WORKED = pattern(
+    rf"\b(?:same|this|identical) {_RUN}\b[^.?!]{{0,60}}\b(?:work(?:ed|s)?|ran|fit|was fine)\b[^.?!]{{0,60}}\b"
+    r"(?:before|older|previous\w*|earlier|version|last)\b|"
+    rf"\b(?:used to (?:work|run|fit)|worked (?:fine |well )?(?:before|until|with (?:the )?(?:older|previous|earlier)))\b",
+    re.IGNORECASE,
+)
 LONGEST = 1500
 
 
@@ -63,6 +70,12 @@ def checkpointing_changes_nothing(evidence: Evidence) -> str | None:
     """The peak is the same with and without checkpointing."""
     found = _first(evidence, _NO_DIFFERENCE)
     return f"checkpointing changes nothing, as is written in {found[0]}" if found is not None else None
+
+
+def worked_before(evidence: Evidence) -> str | None:
+    """The same run went through with an earlier version: what it holds did not become larger by itself."""
+    found = _first(evidence, _WORKED)
+    return f"the same run went through before, as is written in {found[0]}" if found is not None else None
 
 
 def first_card_fills(evidence: Evidence) -> str | None:

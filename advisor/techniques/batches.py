@@ -34,7 +34,17 @@ def _smaller(micro: int, total: int) -> int:
     return next(m for m in range(max(1, micro // 2), 0, -1) if total % m == 0)
 
 
+def _log_probs(run: Run, times: int) -> Run | None:
+    """The pass that only takes log-probabilities has a batch of its own: the larger one is the one to halve."""
+    b, rollout = run.job.batch, run.job.rollout
+    if rollout is None or rollout.logprob_micro_batch is None or rollout.logprob_micro_batch <= max(1, b.micro_batch or 1):
+        return None
+    return run.but(rollout={"logprob_micro_batch": max(1, rollout.logprob_micro_batch >> times)})
+
+
 def _halved(run: Run, times: int) -> Run | NotApplicable:
+    if (changed := _log_probs(run, times)) is not None:
+        return changed
     b, p = run.job.batch, run.job.parallel
     if b.micro_batch is None:
         return NotApplicable("the micro batch is not known")

@@ -75,6 +75,39 @@ def test_what_they_observed_is_evidence(text: str, cause: str) -> None:
     assert cause not in {f.cause for f in asked.findings if f.confidence > 0.3}
 
 
+def test_settings_side_by_side_on_a_line() -> None:
+    job = read([("log.txt", "run 7: micro_batch_size: 2, gradient_checkpointing: true, lora_r: 16\n{'loss': 1.2}\n")]).job
+    assert (job.get("batch.micro_batch"), job.get("activations.checkpointing"), job.get("method.rank")) == (2, "full", 16)
+    assert read([("log.txt", "step_time: 2.5 and nothing else\n")]).job.get("batch.micro_batch") is None
+
+
+def test_a_run_that_goes_on_beside_a_list_of_cards_fits() -> None:
+    smi = (
+        "| NVIDIA-SMI 565.57.01              Driver Version: 565.57.01      CUDA Version: 12.7     |\n"
+        "|   0  NVIDIA H200                    On  |   00000000:BA:00.0 Off |                    0 |\n"
+        "| N/A   65C    P0            692W /  700W |  118906MiB / 143771MiB |     95%      Default |\n"
+    )
+    losses = "".join(f"{{'loss': 1.2{n}, 'grad_norm': 0.7, 'epoch': 0.1{n}}}\n" for n in range(4))
+    assert diagnose([("log.txt", losses), ("smi.txt", smi)]).verdict == "fits"
+    assert diagnose([("log.txt", losses)]).verdict != "fits"
+
+
+@pytest.mark.parametrize(("text", "phase"), [
+    ("加载过程中就报错了，直接oom了，还没有到训练阶段", "load"), ("合并模型时出现OOM错误，应该怎么办", "merge"),
+    ("保存模型时显存不足，训练本身没有问题", "save"),
+])  # fmt: skip
+def test_moments_in_chinese(text: str, phase: str) -> None:
+    failure = read([("q.txt", text)]).evidence.failure
+    assert failure is not None and failure.phase == phase
+
+
+def test_what_fitted_before_does_not_lack_capacity() -> None:
+    text = "meta-llama/Llama-2-70b-hf full fine-tuning, batch size 1, on 1x A100 80GB\n" + OOM + "\n"
+    names = {f.cause: f.confidence for f in diagnose([("q.txt", text)]).findings}
+    told = {f.cause: f.confidence for f in diagnose([("q.txt", text + "The same script used to work perfectly well with the older version.\n")]).findings}
+    assert names.get("capacity", 0.0) > told.get("capacity", 0.0)
+
+
 def test_frames_as_people_cut_them() -> None:
     text = f'{OOM}\n  ...\n  File "slime/utils/ppo_utils.py", line 219, in vocab_parallel_softmax\n    normalized_logits = logits - logits_max\n'
     failure = read([("error.txt", text)]).evidence.failure

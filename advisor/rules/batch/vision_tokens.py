@@ -17,9 +17,27 @@ def _applies(run: Run, _evidence: Evidence) -> str | None:
     return "the model reads no images"
 
 
-def _unbounded(run: Run, _evidence: Evidence) -> str | None:
+PIXELS_A_TOKEN = 28 * 28  # patch 14, merged 2 x 2: Qwen2-VL, Qwen2.5-VL (image_processing_qwen2_vl.py smart_resize factor 28)
+
+
+def _bound(evidence: Evidence) -> tuple[str, int] | None:
+    """The most pixels that an image may keep, as a config says, and where."""
+    keys = ("max_pixels", "image_max_pixels", "video_max_pixels")
+    found = [(where, str(value)) for where, key, value in evidence.seen_keys if key.rpartition(".")[2].lower() in keys]
+    return next(((where, int(value)) for where, value in found if value.isdigit()), None)
+
+
+def _loose(run: Run, evidence: Evidence) -> str | None:
+    """A bound that lets one image become as many tokens as a whole sequence has, or more."""
+    bound, length = _bound(evidence), run.job.batch.seq_len
+    if bound is None or length is None or bound[1] // PIXELS_A_TOKEN < length:
+        return None
+    return f"one image may become {bound[1] // PIXELS_A_TOKEN:,} tokens, where a sequence has {length:,} ({bound[0]}: {bound[1]:,} pixels)"
+
+
+def _unbounded(run: Run, evidence: Evidence) -> str | None:
     vision, shape = run.job.model.vision, run.architecture
-    if shape is None or not shape.vision:
+    if shape is None or not shape.vision or _bound(evidence) is not None:
         return None
     if vision is None or (vision.max_pixels is None and vision.tokens is None):
         return "nothing bounds how many tokens an image becomes"
@@ -53,6 +71,7 @@ RULE = Rule(
     explains=("forward", "loss", "backward"),
     marks=(
         Mark("vision-tokens-unbounded", 1.2, "unbounded", "Qwen2-VL processors: max_pixels decides the tokens of an image", when=_unbounded),
+        Mark("vision-tokens-loose", 3.0, "a bound that binds nothing", "tokens of an image = pixels / (patch x merge)²", when=_loose),
         Mark("vision-tokens-many", 2.0, "mostly images", "tokens of an image = pixels / (patch x merge)²", when=_many),
         Mark(
             "vision-tokens-blocks",
@@ -79,6 +98,11 @@ RULE = Rule(
     ),
     remedies=("cap-vision-tokens", "smaller-micro-batch", "shorter-sequence"),
     fires=(
+        Example(
+            "a bound of 67 megapixels",
+            text="model_name_or_path: Qwen/Qwen2.5-VL-3B-Instruct\nstage: sft\nfinetuning_type: lora\ntemplate: qwen2_vl\ncutoff_len: 8192\n"
+            "image_max_pixels: 67108864\nper_device_train_batch_size: 1\n" + oom("5.20 GiB", allocated=74.0, free=3.0),
+        ),
         Example(
             "a large picture",
             job=job("Qwen/Qwen2.5-VL-7B-Instruct", batch="{micro_batch: 1, seq_len: 8192}", activations="{checkpointing: full}"),

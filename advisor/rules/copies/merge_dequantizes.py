@@ -33,6 +33,18 @@ RULE = Rule(
             on="frame",
         ),
         Mark(
+            "merge-dequantizes-program",
+            3.5,
+            "the program that runs merges adapters into their base",
+            "LLaMA-Factory export_model.py and `llamafactory-cli export`, axolotl merge-lora, ms-swift export --merge_lora: the base is loaded whole in 16 bit",
+            pattern=(
+                r"\bexport_model\.py\b|\bllamafactory-cli export\b|\baxolotl (?:cli\.)?merge[-_]lora\b|\bmerge_lora\.py\b|"
+                r"\bswift export\b.*merge_lora|\bmerge_peft_adapters?\.py\b"
+            ),
+            on="line",
+            when=lambda _, e: "" if in_phase(e, "merge", "load", "save", None) else None,
+        ),
+        Mark(
             "merge-dequantizes-weight",
             1.5,
             "quantised weights are widened",

@@ -43,6 +43,7 @@ RULE = Rule(
             "memory_allocated at one point of the step is constant unless tensors are kept",
             when=lambda _, e: growing(e),
         ),
+        Mark("retained-graph-fills", 2.0, "what grows fills the card", "a steady footprint fails in its first steps", when=lambda _, e: growth.fills(e)),
         Mark(
             "retained-graph-growth-card",
             2.2,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.rules import snapshots
-from advisor.rules.growth import growing, growing_card
+from advisor.rules.growth import fills, growing, growing_card
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import in_phase
@@ -32,6 +32,7 @@ RULE = Rule(
             "memory_allocated returns to its level once the objects of a turn are gone",
             when=lambda _, e: growing(e),
         ),
+        Mark("retained-objects-fills", 2.0, "what grows fills the card", "a steady footprint fails in its first steps", when=lambda _, e: fills(e)),
         Mark(
             "retained-objects-growth-card",
             2.2,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import counters
+from advisor.rules import counters, observed
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import (
@@ -96,6 +96,7 @@ RULE = Rule(
     marks=(
         Mark("capacity-never", 4.5, "never fits", "ZeRO (arXiv 1910.02054) section 3: bytes a parameter, divided by all ranks", when=_never),
         Mark("capacity-done", 1.0, "all done", "the configuration", when=_everything_done),
+        Mark("capacity-worked", -4.0, "it fitted before", "the cards are the same", when=lambda _, e: observed.worked_before(e)),
         Mark("capacity-room", -2.5, "room", "the same sum", when=_room),
         Mark("capacity-one-rank", -2.5, "one rank", "the configuration", when=_one_rank),
         Mark("capacity-undivided", -1.0, "not divided", "the configuration", when=_leaner),

@@ -12,6 +12,7 @@ from advisor.run import Run
 from advisor.units import show
 
 WAITED = ("time-out", "peer gone", "SIGTERM")  # a rank that waited for another one: nothing of memory
+ENDED = ("torchrun", "exit code", "signal")  # a launcher's word that a process ended: its own error is printed elsewhere
 
 
 def _bucket(run: Run, evidence: Evidence) -> str | None:
@@ -28,7 +29,7 @@ def _unit(run: Run, evidence: Evidence) -> str | None:
 
 def _collective(_run: Run, evidence: Evidence) -> str | None:
     failure = evidence.failure
-    if failure is None or failure.kind != "collective" or dict(failure.details).get("what") in WAITED:
+    if failure is None or failure.kind != "collective" or dict(failure.details).get("what") in (*WAITED, *ENDED):
         return None
     return "the communicator's own allocation failed"
 

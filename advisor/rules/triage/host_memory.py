@@ -23,6 +23,10 @@ def _killed(_run: Run, evidence: Evidence) -> str | None:
     return "a process was ended by signal 9, and nothing says by whom" if host.shortage(evidence) == "killed" else None
 
 
+def _gone(_run: Run, evidence: Evidence) -> str | None:
+    return "a worker of the data loader ended, and nothing says why" if host.shortage(evidence) == "gone" else None
+
+
 def _while_loading(_run: Run, evidence: Evidence) -> str | None:
     loading = host.shortage(evidence) == "killed" and in_phase(evidence, "load", "resume", "save")
     return "it was ended while a checkpoint passed through the host's memory" if loading else None
@@ -69,6 +73,13 @@ RULE = Rule(
             "and so do launchers (to the siblings of a failed rank), schedulers and people",
             when=_killed,
         ),
+        Mark(
+            "host-memory-worker-gone",
+            1.6,
+            "a worker ended",
+            "torch/utils/data/dataloader.py _try_get_data: 'DataLoader worker (pid(s) n) exited unexpectedly' where workers are not alive, whatever ended them",
+            when=_gone,
+        ),
         Mark("host-memory-while-loading", 1.0, "while loading", "from_pretrained and torch.load read through the host's memory", when=_while_loading),
         Mark("host-memory-copies", 0.7, "a copy for each rank", "each process of torchrun runs from_pretrained by itself", when=_copies),
         Mark("host-memory-used-up", 2.5, "host nearly full", "deepspeed runtime/utils.py see_memory_usage: psutil.virtual_memory().percent", when=_used_up),
@@ -78,7 +89,7 @@ RULE = Rule(
             "the scheduler or a person ended it for another reason",
             "slurmstepd '*** JOB n CANCELLED AT ... DUE TO TIME LIMIT ***'; kubelet's eviction and deadline reasons",
             pattern=host.OTHER_REASONS,
-            when=lambda _, e: "" if host.shortage(e) in ("killed", None) else None,
+            when=lambda _, e: "" if host.shortage(e) in ("killed", "gone", None) else None,
         ),
         Mark(
             "host-memory-cgroup",
@@ -130,7 +141,7 @@ RULE = Rule(
             "the optimizer or parameters are kept in host memory",
             "DeepSpeed and FSDP offload hold them in pinned RAM",
             when=lambda run, e: (
-                "" if host.shortage(e) in ("said", "killed") and (run.job.offload.optimizer == "cpu" or run.job.offload.parameters == "cpu") else None
+                "" if host.shortage(e) in ("said", "killed", "gone") and (run.job.offload.optimizer == "cpu" or run.job.offload.parameters == "cpu") else None
             ),
         ),
     ),
