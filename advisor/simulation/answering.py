@@ -14,7 +14,7 @@ from typing import Any
 
 from advisor.job import JobError, read_job
 from advisor.run import Run, resolve
-from advisor.simulation import versions
+from advisor.simulation import outside, versions
 from advisor.simulation.request import CannotProbe
 from advisor.simulation.wire import to_dict
 
@@ -89,8 +89,7 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {number: storage.requested for number, storage in storages.items()}
     streams = {number: storage.stream for number, storage in storages.items() if storage.stream}
     written = run.effective.framework.allocator or {}
-    stated = written.get("expandable_segments")
-    modes = ("default", "expandable") if stated is None else ("expandable",) if stated else ("default",)
+    modes = outside.modes(run)
     replays = {
         mode: allocator.replay(
             events, sizes, settings=allocator.Settings.of(written, expandable=mode == "expandable"), streams=streams, trace=bool(request.get("snapshot"))
@@ -107,6 +106,7 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
     if request.get("snapshot"):
         snapshot.write(Path(request["snapshot"]), first, storages)
     ledger = timeline.ledger(events, storages, recorder.moments, vocab=vocab, last_step=STEPS - 1, software=software)
+    ledger = timeline.with_host(ledger, recorder.host_peak)
     reserved = {mode: replay.max_reserved for mode, replay in replays.items()}
     seconds = round(time.perf_counter() - started, 2)
     notes = {"notes": _notes(run, software), "remarks": _remarks(run)}

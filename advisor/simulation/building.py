@@ -10,9 +10,10 @@ from typing import Any
 import torch
 
 from advisor.architecture import Architecture
+from advisor.arithmetic.fates import ACTIVE
 from advisor.job import Job
 from advisor.run import Run
-from advisor.simulation import images, quantising, scope, selective
+from advisor.simulation import images, placing, quantising, scope, selective
 from advisor.simulation.frameworks import TRAINERS
 from advisor.simulation.patching import patched
 from advisor.simulation.quantising import DTYPES
@@ -99,7 +100,7 @@ def _checkpoint(model: Any, job: Job) -> None:
     """As Trainer switches it on; what the job leaves open is the library's default."""
     reentrant = job.activations.reentrant
     model.gradient_checkpointing_enable(*([] if reentrant is None else [{"use_reentrant": reentrant}]))
-    if job.method.kind in ("lora", "dora"):  # frozen embeddings: a checkpoint needs an input that takes gradients
+    if job.method.kind in ("lora", "dora", "freeze"):  # frozen embeddings: a checkpoint needs an input that takes gradients
         model.enable_input_require_grads()
 
 
@@ -153,10 +154,21 @@ def _from_config(config: Mapping[str, Any], job: Job, device: str) -> torch.nn.M
         torch.set_default_dtype(before)
 
 
+def _frozen_below(model: torch.nn.Module) -> torch.nn.Module:
+    """Only the last blocks train: LLaMA-Factory's ``freeze_trainable_layers`` (2), all of their modules."""
+    names = placing.blocks(model)
+    model.requires_grad_(False)
+    for name in names[-ACTIVE["freeze"] :]:
+        model.get_submodule(name).requires_grad_(True)
+    return model
+
+
 def _trainable(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     kind = job.method.kind or "full"
     if kind == "full":
         return model
+    if kind == "freeze":
+        return _frozen_below(model)
     if kind not in ("lora", "dora"):
         raise CannotProbe(f"the probe does not run the method {kind} yet: the estimate stands in")
     import peft

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from advisor.ledger import Holding, Interval, Ledger
 from advisor.run import Run
 
 OWN_VERSIONS = 0.0073  # largest error on 71 public single-GPU runs, probed with the versions that they used (median 0.00004)
+EXPANDABLE_ON_AMD = (2, 11)  # before: "expandable_segments not supported on this platform" (c10/cuda/CUDACachingAllocator.cpp; pytorch PR 173330, 177974)
 OTHER_VERSIONS = 0.20  # the same runs with the newest transformers instead of their own: worst case (median 0.028)
+
+
+def modes(run: Run) -> tuple[str, ...]:
+    """The allocator's modes that the run may have, the likelier first: as stated, as its launcher sets it, as its card allows."""
+    from advisor.arithmetic.outside import EXPANDS
+
+    stated = (run.effective.framework.allocator or {}).get("expandable_segments")
+    if stated is None and run.card is not None and run.card.vendor == "amd" and not _since(run, EXPANDABLE_ON_AMD):
+        return ("default",)
+    if stated is None:
+        return ("expandable", "default") if run.job.framework.name in EXPANDS else ("default", "expandable")
+    return ("expandable",) if stated else ("default",)
+
+
+def _since(run: Run, first: tuple[int, int]) -> bool:
+    found = re.match(r"(\d+)\.(\d+)", str((run.effective.framework.versions or {}).get("torch", "")))
+    return found is not None and (int(found[1]), int(found[2])) >= first
 
 
 def complete(run: Run, ledger: Ledger, reserved: dict[str, int], *, same_versions: bool) -> Ledger:
     """The probed ledger with cache and context as holdings, and totals with their ranges.
 
-    ``reserved``: the replay's ``max_reserved`` by allocator mode (``default``, ``expandable``), or of the one mode that the job states.
+    ``reserved``: the replay's ``max_reserved`` by the allocator's :func:`modes`.
     """
-    from advisor.arithmetic.outside import CONTEXT_HIGH, CONTEXT_LOW, EXPANDS
+    from advisor.arithmetic.outside import CONTEXT_HIGH, CONTEXT_LOW
 
     always = frozenset(m.id for m in ledger.moments)
     peak = ledger.peak().bytes
     others = _estimated(run)
     guessed = peak + sum(h.bytes for h in others if h.part == "allocator")
-    mode = "expandable" if run.job.framework.name in EXPANDS else "default"
-    expected = reserved.get(mode, max(reserved.values(), default=guessed))
+    expected = next(iter(reserved.values()), guessed)
     cache = Holding(
         "allocator", "cached blocks of the allocator", max(0, expected - peak), always, "max_reserved - max_allocated",
         {"max_reserved": expected, "max_allocated": peak, **{f"{mode} mode": size for mode, size in reserved.items()}},

@@ -52,6 +52,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         self._next = 0
         self._pending: tuple[int, int, int] | None = None
         self._closed = False
+        self._host = self.host_peak = 0
 
     _watching = True
 
@@ -114,6 +115,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         self.storages[number] = Storage(rounded(size), size, operator, self.phase, self.step, self.module, shape, dtype, site=_site(), stream=self.stream())
         self.events.append(Event(False, number))
         return number
+
+    def on_host(self, size: int) -> None:
+        """Note bytes that are kept on the host, or let go of there (negative)."""
+        self._host += size
+        self.host_peak = max(self.host_peak, self._host)
 
     def died(self, number: int) -> None:
         """Note the end of an allocation."""

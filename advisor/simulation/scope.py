@@ -37,9 +37,8 @@ def _why_not(run: Run, job: Job) -> str | None:
         return f"{job.precision.compute} products"
     if job.precision.master == "fp32":
         return "a separate fp32 master copy"
-    offloaded = [name for name in ("parameters", "optimizer", "gradients", "activations") if getattr(job.offload, name) not in (None, "none")]
-    if offloaded or job.offload.tiled_mlp:
-        return f"offloading (offload.{offloaded[0] if offloaded else 'tiled_mlp'})"
+    if why := _offload(job):
+        return why
     if job.rollout is not None and job.rollout.placement != "separate":
         return "a rollout engine on the same card"
     if any(d.kind in ("extra-holding", "retained") for d in run.deviations):
@@ -55,6 +54,16 @@ def _several(run: Run, job: Job) -> str | None:
     apart = [name for name in ("pipeline", "context", "expert") if (getattr(parallel, name) or 1) > 1]
     if apart:
         return f"{apart[0]} parallelism"
+    return None
+
+
+def _offload(job: Job) -> str | None:
+    offload = job.offload
+    away = [name for name in ("parameters", "optimizer", "gradients") if getattr(offload, name) not in (None, "none")]
+    if away or offload.tiled_mlp:
+        return f"offloading (offload.{away[0] if away else 'tiled_mlp'}: host and device would have to be two devices to the sharding code)"
+    if offload.activations == "cpu" and (job.framework.name not in (None, "custom") or offload.activation_modules):
+        return f"{job.framework.name or 'this framework'}'s own offloading of activations"
     return None
 
 

@@ -10,7 +10,7 @@ import torch
 
 from advisor.job import Job
 from advisor.run import Run
-from advisor.simulation import building, fusing, kernels, objectives, optimizers, placing, quantising
+from advisor.simulation import building, fusing, kernels, objectives, offloading, optimizers, placing, quantising
 from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
 from advisor.simulation.frameworks import CLIPS, ON_ACCELERATE
 from advisor.simulation.patching import patched
@@ -88,7 +88,8 @@ def _one_step(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Mo
         recorder.phase, recorder.moment = "forward", placing.FORWARD
         tokens = objectives.inputs_of(recorder, job, model)
         with unsynced:
-            loss, outputs = objectives.loss_of(forward, tokens, job, model, judged)
+            with offloading.to_host(recorder, job):
+                loss, outputs = objectives.loss_of(forward, tokens, job, model, judged)
             kept = outputs if job.framework.keeps_outputs else None
             del outputs
             recorder.phase, recorder.moment, recorder.module = "backward", placing.LOSS_BACKWARD, ""

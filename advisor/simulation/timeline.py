@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from advisor.ledger import Holding, Ledger, Moment
@@ -97,6 +97,17 @@ def ledger(
             holdings.append(Holding(part, label, sum(sizes), moment, SUM, values, "recorded by the probe", dtype))
     moments = tuple(Moment(name, name.partition(".")[0]) for name in points)
     return Ledger("probed", tuple(holdings), moments, rank="max", software=software)
+
+
+def with_host(ledger: Ledger, size: int) -> Ledger:
+    """The ledger with what lies on the host: saved activations, at their most."""
+    if not size:
+        return ledger
+    moments = frozenset(m.id for m in ledger.moments if m.phase in ("forward", "loss", "backward"))
+    away = Holding(
+        "activations", "saved activations", size, moments, "sum of the tensors saved, at its largest", {"bytes": size}, "torch save_on_cpu", device="host"
+    )
+    return replace(ledger, holdings=(*ledger.holdings, away), _cache={})
 
 
 def as_json(

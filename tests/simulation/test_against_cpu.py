@@ -51,6 +51,10 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "lora beside a frozen tower": ("qwen2_vl", {"model": {"vision": {"tokens": 12, "tower": "frozen"}}, **LORA}),
     "selective checkpointing, by operators": ("llama", {"activations": {"checkpointing": "selective", "selective": {"policy": "op"}}}),
     "selective checkpointing, every second block": ("llama", {"activations": {"checkpointing": "selective", "selective": {"every_nth_layer": 2}}}),
+    "frozen but for the last blocks": ("llama", {"model": {"config": {**CONFIGS["llama"], "num_hidden_layers": 3}}, "method": {"kind": "freeze"}, **REENTRANT}),
+    "activations on the host": ("llama", {"offload": {"activations": "cpu"}}),
+    "checkpoints on the host": ("llama", {"offload": {"activations": "cpu"}, **FULL}),
+    "optimizer in backward": ("llama", {"optimizer": {"in_backward": True}}),
     "sgd": ("llama", {"optimizer": {"name": "sgd", "implementation": "for-loop"}}),
 }
 Row = tuple[str, int, str, tuple[int, ...], str, str, str]

@@ -1,0 +1,62 @@
+"""What the probe refuses, with the field and the reason; which modes of the allocator it replays; what it keeps on the host."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from advisor.simulation import outside, scope
+from advisor.simulation.request import CannotProbe
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "parameters on the host": ({"offload": {"parameters": "cpu"}}, "offload.parameters: host and device"),
+    "a trainer's own offloading": ({"offload": {"activations": "cpu"}, "framework": {"name": "unsloth"}}, "unsloth's own offloading"),
+    "compile": ({"activations": {"compile": True}}, "torch.compile"),
+    "pipeline": ({"parallel": {"strategy": "fsdp2", "shard": 1, "pipeline": 2}, "hardware": {"gpus_per_node": 2}}, "pipeline parallelism"),
+    "images on several ranks": (
+        {"model": {"vision": {"tokens": 4}}, "parallel": {"strategy": "fsdp2", "shard": 2}, "hardware": {"gpus_per_node": 2}}, "images on several ranks",
+    ),
+    "images under other losses": ({"model": {"vision": {"tokens": 4}}, "objective": "dpo", "framework": {"name": "trl"}, "activations": {"loss": "full-fp32"}}, "images with other objectives"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refusal_says_what_and_why(name: str, tiny: Callable[..., Any]) -> None:
+    sections, said = REFUSED[name]
+    with pytest.raises(CannotProbe, match=said):
+        scope.check(tiny("llama", **sections))
+
+
+@pytest.mark.parametrize(
+    ("sections", "modes"),
+    [
+        ({}, ("default", "expandable")),
+        ({"framework": {"name": "torchtitan"}}, ("expandable", "default")),
+        ({"framework": {"name": "custom", "allocator": {"expandable_segments": True}}}, ("expandable",)),
+        ({"hardware": {"gpu": "mi300x-192gb"}}, ("default",)),
+        ({"hardware": {"gpu": "mi300x-192gb"}, "framework": {"name": "torchtitan", "versions": {"torch": "2.9.0.dev20250811+rocm6.4"}}}, ("default",)),
+        ({"hardware": {"gpu": "mi300x-192gb"}, "framework": {"versions": {"torch": "2.12.0"}}}, ("default", "expandable")),
+    ],
+    ids=["not known", "by its launcher", "stated", "AMD", "AMD, launcher", "AMD since 2.11"],
+)
+def test_the_allocators_modes_are_those_that_the_run_may_have(sections: dict[str, Any], modes: tuple[str, ...], tiny: Callable[..., Any]) -> None:
+    assert outside.modes(tiny("llama", **sections)) == modes
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")
+def test_activations_on_the_host_are_counted_there_and_not_on_the_device(tiny: Callable[..., Any]) -> None:
+    from advisor.simulation import timeline
+    from advisor.simulation.step import STEPS, record
+
+    long = {"batch": {"seq_len": 256}}
+    ledgers = []
+    for offload in ({}, {"offload": {"activations": "cpu"}}):
+        recorder = record(tiny("llama", **long, **offload))
+        ledger = timeline.ledger(recorder.events, recorder.storages, recorder.moments, vocab=256, last_step=STEPS - 1, software={})
+        ledgers.append(timeline.with_host(ledger, recorder.host_peak))
+    here, away = ledgers
+    saved = here.by_part("loss.backward")["activations"]
+    assert here.host_peak() == 0
+    assert away.host_peak() > saved  # weights are saved, and copied, too
+    assert away.peak().bytes < here.peak().bytes - saved / 2
