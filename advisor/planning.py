@@ -12,13 +12,14 @@ from advisor.planner.curing import cure, remedies_of
 from advisor.planner.laying_out import laid_out
 from advisor.planner.layouts import Layout, layouts
 from advisor.planner.limits import Limits, limits, max_micro_batch, max_model, max_seq_len, which_cards
-from advisor.planner.measuring import Bench, Candidate
+from advisor.planner.measuring import MOST_MARGIN, Bench, Candidate
 from advisor.planner.searching import free, quickest, restored, search, without_moot
 from advisor.planner.spending import spend
 from advisor.planner.stepping import alternatives, ending, frontier, steps
 from advisor.report import Finding, Plan, Step
 from advisor.run import Run
 from advisor.units import show
+from advisor.verdict import judge
 
 FREE = ("copies", "fallback")
 ANY = 99  # beyond another method: samples that are cut
@@ -106,7 +107,9 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
     if found:
         ends = "Nothing else is needed, and new hardware would have hidden the fault." if all(ORDER[s.tier] <= ORDER["fallback"] for s in found) else ""
         return Plan(found, True, f"With {'this' if len(found) == 1 else 'these'} it fits, with {room} left. {ends}".strip(), alternatives=others)
-    says = f"By the estimate it fits as it is, with {room} left."
+    near = base.capacity_bytes is not None and base.used_bytes > (1 - MOST_MARGIN) * base.capacity_bytes
+    edge = near and judge(base.run, base.ledger)[0] == "tight"
+    says = f"By the estimate it fits as it is, with {room} left{', which is less than its error' if edge else ''}."
     if failed:
         says += " It failed all the same, so something runs otherwise than was read: see what could not be told."
         return Plan((), True, says, alternatives=others)

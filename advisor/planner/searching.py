@@ -9,7 +9,7 @@ a set from which a change can be left out is none. The search is bounded: single
 from __future__ import annotations
 
 from advisor.planner.constraints import ALTERS, NARROWING, RISK, compatible
-from advisor.planner.measuring import Bench, Candidate, Change, Changes, ordered
+from advisor.planner.measuring import Bench, Candidate, Change, Changes, ordered, technique_of
 from advisor.planner.offering import MATTERS, PAYS_LATER, by_saving, lowers, options
 from advisor.techniques import all_techniques
 
@@ -26,13 +26,14 @@ DEAR = 1.6  # of the time of a token: checkpointing and a little besides; what c
 ENOUGH_DEPTH = 3  # sets of up to three are looked at even where a smaller one fits; beyond, the first depth that fits is taken
 
 
-def cost(c: Candidate, start: Candidate) -> tuple[int, float, int, int]:
+def cost(c: Candidate, start: Candidate) -> tuple[int, float, int, float, int]:
     """How much else is learned, then the time of a token in steps of :data:`SAME_TIME`, then how many changes, then how risky.
 
-    A set that is faster than the run as it is counts as equal to it: memory was asked for, and a change is not added for speed.
+    Sets that are faster than the run as it is are told apart by their time only where they are of as many changes: memory was asked for, and a
+    change is not added for speed.
     """
-    ratio = max(1.0, c.seconds_per_token / max(start.seconds_per_token, 1e-30))
-    return (c.altered, round(round(ratio / SAME_TIME) * SAME_TIME, 3), len(c.changes), sum(RISK.get(i, 0) for i in c.ids))
+    ratio = round(round(c.seconds_per_token / max(start.seconds_per_token, 1e-30) / SAME_TIME) * SAME_TIME, 3)
+    return (c.altered, max(1.0, ratio), len(c.changes), ratio, sum(RISK.get(i, 0) for i in c.ids))
 
 
 def free(bench: Bench, base: Candidate, tier: str) -> Candidate:
@@ -156,7 +157,7 @@ def quickened(bench: Bench, c: Candidate, base: Candidate, singles: list[Change]
         alone, names = bench.measure((*base.changes, change)), c.ids | {change[0]}
         if alone is None or alone.seconds_per_token >= base.seconds_per_token or change[0] in c.ids or not compatible(names):
             continue
-        tried = bench.measure((*c.changes, change)) if bench.constraints.within(len(names)) else None
+        tried = bench.measure((*c.changes, change)) if technique_of(change).exact and bench.constraints.within(len(names)) else None
         if tried is not None and tried.exact == c.exact and bench.fits(tried, tightly=tightly) and cost(tried, start) < cost(c, start):
             c = tried
     return c
@@ -169,7 +170,7 @@ def shrink(bench: Bench, c: Candidate, base: Candidate, start: Candidate, *, tig
         for weaker in [None] if times == 1 else [None, *((name, t) for t in range(1, times))]:
             rest = tuple(x for x in c.changes if x != change)
             tried = bench.measure(rest if weaker is None else (*rest, weaker))
-            if tried is not None and bench.fits(tried, tightly=tightly) and (tried.exact > c.exact or cost(tried, start) <= cost(c, start)):
+            if tried is not None and bench.fits(tried, tightly=tightly) and (not technique_of(change).exact or cost(tried, start) <= cost(c, start)):
                 c = tried
                 break
     return c
