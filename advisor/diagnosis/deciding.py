@@ -37,7 +37,7 @@ def question(findings: Sequence[Finding], run: Run, evidence: Evidence) -> Quest
     if failure is None:
         return None
     kind = host.shortage(evidence)
-    if kind == "killed":
+    if kind in ("killed", "gone"):
         if {"seen-oom-kill", "seen-no-oom-kill"} & set(evidence.marks):
             return None
         text = (

@@ -9,7 +9,7 @@ from advisor.report import Finding, Question, Verdict
 from advisor.rules import counters, host
 from advisor.rules.engine import Judgement
 from advisor.rules.estimating import ledger_of
-from advisor.rules.shard.communication_buffers import WAITED
+from advisor.rules.shard.communication_buffers import ENDED, WAITED
 from advisor.run import Run
 from advisor.units import show
 
@@ -33,6 +33,12 @@ def outcome(run: Run, real: Run, evidence: Evidence, judgement: Judgement, asked
             return "not-memory", f"{top.title}: {top.evidence[0].says}."
         if failure.kind == "collective" and dict(failure.details).get("what") in WAITED and (top is None or top.confidence < LIKELY):
             return "not-memory", "A rank waited for another one in vain, and nothing shows that memory ran out: the first rank's own error is what counts."
+        if failure.kind == "collective" and dict(failure.details).get("what") in ENDED and (top is None or top.confidence < LIKELY):
+            return "incomplete", "A launcher says that a process ended, which is no memory error by itself: what that process printed before decides. Add it."
+        if host.shortage(evidence) == "gone":
+            if "seen-no-oom-kill" in evidence.marks:
+                return "not-memory", "A worker of the data loader ended, and the kernel killed none: with num_workers=0 it prints its own error."
+            return "incomplete", _ask(asked, "a worker of the data loader ended, and the host's memory, /dev/shm or an error of its own may be why")
         if failure.kind in MEMORY_KINDS:
             return "ooms", _failed(evidence, top)
         return "not-memory", "The text reports a failure, and it is not one of memory."

@@ -61,10 +61,12 @@ _SHM = lazily(
     re.IGNORECASE | re.DOTALL,
 )
 _KILLED = lazily(
-    r"^(?:\S{0,60}: line \d+:\s+\d+ )?Killed(?:\s|$)|DataLoader worker \(pid(?:\(s\))? [\d, ]{1,80}\) (?:is killed by signal: Killed|exited unexpectedly)|"
+    r"^(?:\S{0,60}: line \d+:\s+\d+ )?Killed(?:\s|$)|DataLoader worker \(pid(?:\(s\))? [\d, ]{1,80}\) is killed by signal: Killed|"
     r"\bKilled\s+(?:python|torchrun|accelerate|deepspeed)",
     re.IGNORECASE | re.MULTILINE,
 )
+# torch utils/data/dataloader.py _try_get_data: workers that are no longer alive, whatever ended them; with an exit code it was an exception of their own
+_GONE = lazily(r"DataLoader worker \(pid(?:\(s\))? [\d, ]{1,80}\) exited unexpectedly(?! with exit code)", re.IGNORECASE)
 _DISK = lazily(r"No space left on device", re.IGNORECASE)  # ENOSPC: a file system, where nothing names /dev/shm
 _HOST = lazily(r"std::bad_alloc|\[Errno 12\]|Cannot allocate memory|^MemoryError", re.IGNORECASE | re.MULTILINE)
 _KERNEL_SHARED = lazily(r"out of resource: shared memory|OutOfResources", re.IGNORECASE)
@@ -135,6 +137,8 @@ def _exit(text: str) -> Found | None:
         return Found("collective", details=(("what", "SIGTERM"), ("signal", 15)), consequence=True)
     if _KILLED.search(first):
         return Found("host-memory", details=(("what", "killed"), ("signal", 9)))
+    if _GONE.search(first):
+        return Found("host-memory", details=(("what", "worker gone"),))
     return None
 
 

@@ -43,7 +43,7 @@ def _weight(failure: Failure) -> int:
 
 
 def _exit_only(failure: Failure) -> bool:
-    return dict(failure.details).get("what") in ("torchrun", "exit code", "signal", "killed")
+    return dict(failure.details).get("what") in ("torchrun", "exit code", "signal", "killed", "worker gone")
 
 
 def _says_memory(failure: Failure) -> bool:

@@ -33,7 +33,7 @@ def test_a_full_shared_memory_is_not_called_host_ram(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [NINE, "python train.py\nKilled\n", "RuntimeError: DataLoader worker (pid(s) 4411, 4412) exited unexpectedly\n", "Exited with exit code 137\n"],
+    [NINE, "python train.py\nKilled\n", "RuntimeError: DataLoader worker (pid 4411) is killed by signal: Killed. \n", "Exited with exit code 137\n"],
 )
 def test_a_bare_signal_9_is_not_called_sure_and_the_kernel_is_asked(text: str) -> None:
     report = diagnose([("error.txt", text)])
@@ -41,6 +41,38 @@ def test_a_bare_signal_9_is_not_called_sure_and_the_kernel_is_asked(text: str) -
     assert top.cause == "host-memory" and top.confidence < 0.7
     assert "surely" not in report.sentence
     assert report.next_question is not None and {a.mark for a in report.next_question.answers} == {"seen-oom-kill", "seen-no-oom-kill"}
+
+
+def test_a_worker_that_is_gone_was_not_said_to_be_killed() -> None:
+    report = diagnose([("error.txt", "RuntimeError: DataLoader worker (pid(s) 4411, 4412) exited unexpectedly\n")])
+    top = report.findings[0]
+    assert report.verdict == "incomplete"
+    assert top.cause == "host-memory" and top.confidence < 0.5
+    assert "signal 9" not in report.sentence + top.title and "surely" not in report.sentence
+    assert "num_workers=0" in str(report.plan.steps[0].settings)
+    assert report.next_question is not None and {a.mark for a in report.next_question.answers} == {"seen-oom-kill", "seen-no-oom-kill"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RuntimeError: DataLoader worker (pid 4411) exited unexpectedly with exit code 1. Details are lost due to multiprocessing.\n",
+        "torch.distributed.elastic.multiprocessing.api: failed (exitcode: 1) local_rank: 3 (pid: 4411) of binary: /usr/bin/python3\n",
+        "[launch.py:321:sigkill_handler] ['python', 'train.py'] exits with return code = 1\n",
+    ],
+)
+def test_an_exit_code_of_a_process_is_no_memory_error(text: str) -> None:
+    report = diagnose([("error.txt", text)])
+    assert report.verdict == "incomplete" and "printed before" in report.sentence
+    assert not any(f.confidence >= 0.5 for f in report.findings)
+
+
+def test_the_kernels_word_about_a_worker_that_is_gone() -> None:
+    reading = read([("error.txt", "RuntimeError: DataLoader worker (pid(s) 4411, 4412) exited unexpectedly\n")])
+    said = {
+        mark: diagnose_reading(replace(reading, evidence=replace(reading.evidence, marks=(mark,)))).verdict for mark in ("seen-oom-kill", "seen-no-oom-kill")
+    }
+    assert said == {"seen-oom-kill": "ooms", "seen-no-oom-kill": "not-memory"}
 
 
 @pytest.mark.parametrize(
