@@ -27,8 +27,13 @@ _COUNTED = lazily(rf"(?<![\w.])(\d{{1,4}}) ?(?:[x×*] ?|(?:NVIDIA )?(?=(?:A|H|V|
 _AFTER = lazily(rf"(?<![\w-])({_CARD}) ?[x×*] ?(\d{{1,4}})(?![\w.])", re.IGNORECASE)
 _ALONE = lazily(rf"(?<![\w/-])({_CARD})(?![\w-])")
 _GPUS = lazily(r"(?<![\w.])(\d{1,4}|two|four|eight|single|one) (?:gpus?|cards)\b", re.IGNORECASE)
-_NODES = lazily(r"(?<![\w.])(\d{1,4}) nodes?\b", re.IGNORECASE)
-_WORDS = {"two": 2, "four": 4, "eight": 8, "single": 1, "one": 1}
+_NODES = lazily(r"(?<![\w.])(\d{1,4}|two|three|four|eight) nodes?\b", re.IGNORECASE)
+_WORDS = {"two": 2, "three": 3, "four": 4, "eight": 8, "single": 1, "one": 1}
+_COUNTED_CHINESE = lazily(rf"(\d{{1,3}}) ?(?:张|块|卡|个)的? ?((?i:{_CARD})|[345]0[5-9]0)(?![\w-])")
+_SENTENCE = lazily(r"(?<=[.!?;])\s+(?=[A-Z`(])|(?<=[。！？；])\s*(?=\S)")
+_STAGE = lazily(r"(?<![A-Za-z])zero[-_ ]{0,2}\(?(?:stage[-_ ]{0,2})?[=: ]{0,2}([123])\b", re.IGNORECASE)
+_FSDP = lazily(r"\bFSDP ?(2|v2)?\b", re.IGNORECASE)
+_WEIGHED = lazily(r"\?|\b(?:not|no|n't|can't|cannot|without|instead|should|would|could|tried|try|switch\w*|or|vs\.?|versus|than)\b|吗|怎么|如何", re.IGNORECASE)
 _N = r"\s*(?:size|len(?:gth)?)?\s*(?:of|=|:|is)?\s*(\d{1,3}(?:,\d{3})+|\d{1,8})(k\b)?(?![\w.]*\d|\s*[/,]\s?\d)"
 _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (field, lazily(pattern + _N, re.IGNORECASE))
@@ -69,12 +74,29 @@ _ORDINARY = lazily(r"^(?:[a-z]+-[a-z]+|[\w.-]+\.(?:py|sh|txt|json|ya?ml|log|toml
 
 
 def remarks_of(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:
-    """Facts of remarks; ``lines``: (where, text) of comments, questions and log lines."""
+    """Facts of remarks; ``lines``: (where, text) of comments, questions and log lines.
+
+    A strategy is taken only where all of them name one: people compare strategies as often as they use them.
+    """
+    strategies: dict[str, Ranked] = {}
     for where, text in lines:
         if not 2 <= len(text) <= 2000:
             continue
         for field, value in _found(text):
             yield Ranked(Fact(field, value, "read", where, why="a remark", text=text.strip()[:200]), PROSE)
+        for strategy in _strategies(text):
+            strategies.setdefault(strategy, Ranked(Fact("parallel.strategy", strategy, "read", where, why="a remark", text=text.strip()[:200]), PROSE))
+    if len(strategies) == 1:
+        yield from strategies.values()
+
+
+def _strategies(text: str) -> Iterator[str]:
+    """The strategies that a line names; with an empty one beside them where it weighs rather than states."""
+    for sentence in _SENTENCE.split(text):
+        found = [f"zero{m[1]}" for m in _STAGE.finditer(sentence)] + [f"fsdp{'2' if m[1] else '1'}" for m in _FSDP.finditer(sentence)]
+        yield from found
+        if found and _WEIGHED.search(sentence):
+            yield "weighed"
 
 
 def _found(text: str) -> Iterator[tuple[str, object]]:
@@ -116,6 +138,8 @@ def _hardware(text: str) -> Iterator[tuple[str, object]]:
         name, count = m[1], int(m[2])
     elif (m := _ALONE.search(text)) is not None:
         name = m[1]
+    if count is None and (m := _COUNTED_CHINESE.search(text)) is not None:
+        count, name = int(m[1]), f"RTX {m[2]}" if m[2].isdigit() else m[2].upper()
     if count is None and name is None:
         if (g := _GPUS.search(text)) is not None:
             count = _WORDS.get(g[1].lower()) or int(g[1])
@@ -123,7 +147,7 @@ def _hardware(text: str) -> Iterator[tuple[str, object]]:
             return
     nodes = _NODES.search(text)
     if nodes is not None:
-        yield "hardware.nodes", int(nodes[1])
+        yield "hardware.nodes", _WORDS.get(nodes[1].lower()) or int(nodes[1])
     if count is not None and 1 <= count <= 4096:
         yield "hardware.gpus_per_node", count
     if name is not None and (card := _card(name.strip())) is not None:

@@ -10,6 +10,12 @@ from advisor.reading.configs.shell_words import literal
 from advisor.reading.pattern import pattern
 
 _LINE = pattern(r"^\s*[+~]{0,2}(--)?([A-Za-z_][\w./\-@]*)\s*(=|:\s)\s*(.*?)\s*,?\s*\\?\s*$")
+_NEXT = pattern(r"(?:,\s*|\s{2,})(?=[A-Za-z_][\w.]*\s*(?:=|:\s)\s*[^\s=:])")
+
+
+def _side_by_side(value: str) -> list[str]:
+    """A value, and the settings that stand behind it on the same line (``2, gradient_checkpointing: true``); within brackets nothing is cut."""
+    return [value] if value[:1] in "[{(\"'" else _NEXT.split(value)
 
 
 def parse(text: str, known: frozenset[str] | None = None) -> Parsed | None:
@@ -27,7 +33,11 @@ def parse(text: str, known: frozenset[str] | None = None) -> Parsed | None:
         if match is None or (known is not None and match.group(2).replace("-", "_") not in known):
             others += 1
             continue
-        parsed.add(Key(match.group(2), literal(match.group(4).strip("\"'")), number, line.strip()[:500]))
+        first, *more = _side_by_side(match.group(4)) if known is not None else [match.group(4)]
+        parsed.add(Key(match.group(2), literal(first.strip("\"'")), number, line.strip()[:500]))
+        for setting in more:
+            if (m := _LINE.match(setting)) is not None and m.group(2).replace("-", "_") in (known or ()):
+                parsed.add(Key(m.group(2), literal(m.group(4).strip("\"'")), number, line.strip()[:500]))
     if not parsed.keys or (known is None and others > len(parsed.keys) * 0.5):
         return None
     parsed.comments = [(i, m.group(1)) for i, line in enumerate(text.splitlines(), 1) if (m := re.search(r"(?:^|\s)#\s*(\S.*)$", line))]
