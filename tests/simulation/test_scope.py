@@ -16,7 +16,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "images on several ranks": (
         {"model": {"vision": {"tokens": 4}}, "parallel": {"strategy": "fsdp2", "shard": 2}, "hardware": {"gpus_per_node": 2}}, "images on several ranks",
     ),
-    "images under other losses": ({"model": {"vision": {"tokens": 4}}, "objective": "dpo", "framework": {"name": "trl"}, "activations": {"loss": "full-fp32"}}, "images with other objectives"),
+    "images under other losses": (
+        {"model": {"vision": {"tokens": 4}}, "objective": "dpo", "framework": {"name": "trl"}, "activations": {"loss": "full-fp32"}},
+        "images with other objectives",
+    ),
 }  # fmt: skip
 
 
