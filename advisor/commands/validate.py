@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 1800
 MOST_MICRO_BATCH = 4096
+ENDING_SECONDS = 20.0  # what torchrun may take to end its ranks
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,17 +131,31 @@ def _measured(job: dict[str, Any], args: argparse.Namespace, cap: int | None, mo
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={args.nproc}"] if args.nproc > 1 else []
         limit = [] if cap is None else ["--cap", str(cap)]
         command = [sys.executable, *launcher, "-m", "advisor.measurement", str(source), "--out", str(answer), "--device", args.device, *limit, *more]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=args.timeout, check=False)  # noqa: S603  our own interpreter
-        except subprocess.TimeoutExpired:
-            raise UserError(f"the measurement took longer than {args.timeout:g} s; raise --timeout or make the job smaller") from None
+        code, said = _ran(command, args.timeout)
         if answer.is_file():
             found: dict[str, Any] = plain_json.loads(answer.read_text(encoding="utf-8"))
             return found
-        if done.returncode in (-9, 137):
+        if code in (-9, 137):
             return {"outcome": "ooms", "error": "the measuring process was killed, most likely for want of host memory", "device": "unknown"}
-        tail = " / ".join(done.stderr.strip().splitlines()[-3:])
-        return {"outcome": "not-measured", "error": tail or f"the measuring process ended with code {done.returncode}; is torch installed here?"}
+        tail = " / ".join(said.strip().splitlines()[-3:])
+        return {"outcome": "not-measured", "error": tail or f"the measuring process ended with code {code}; is torch installed here?"}
+
+
+def _ran(command: Sequence[str], timeout: float) -> tuple[int, str]:
+    """Exit code and standard error. A launcher that takes too long is asked to end first: only it can end its ranks, which hold cards."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace") as child:  # noqa: S603  our own interpreter
+        try:
+            _, said = child.communicate(timeout=timeout)
+        except BaseException as error:  # Ctrl-C too
+            child.terminate()
+            try:
+                child.communicate(timeout=ENDING_SECONDS)
+            except subprocess.TimeoutExpired:
+                child.kill()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise UserError(f"the measurement took longer than {timeout:g} s; raise --timeout or make the job smaller") from None
+            raise
+    return child.returncode, said
 
 
 def _keep(path: Path | None, job: dict[str, Any], found: dict[str, Any]) -> None:

@@ -52,7 +52,8 @@ def _tried(run: Run, device: str, cap: int | None, say: Say) -> dict[str, Any]:
     from advisor.verdict import judge
 
     try:
-        ledger = ranks.merged(ranks.gathered(steps.measure(run, device, ranks.divider(run.effective), say)))
+        all_ranks = ranks.gathered(steps.measure(run, device, ranks.divider(run.effective, device), say))
+        ledger = ranks.merged(all_ranks)
     except (CannotProbe, ValueError, OSError) as error:
         return {"outcome": "not-measured", "error": str(error)[:MAX_ERROR]}
     except (RuntimeError, MemoryError) as error:  # the host's allocator and some libraries have no type of their own for it
@@ -61,7 +62,7 @@ def _tried(run: Run, device: str, cap: int | None, say: Say) -> dict[str, Any]:
         says = str(error)[:MAX_ERROR] or type(error).__name__
     else:
         verdict, sentence = judge(run, ledger)
-        answer = {**of_ledger(run, ledger, verdict, sentence), "outcome": "fits", **machine.described(device)}
+        answer = {**of_ledger(run, ledger, verdict, sentence), "outcome": "fits", **ranks.spread(all_ranks), **machine.described(device)}
         peak = ledger.peak().bytes
         _clear(device)
         if cap is None or device != "cpu" or peak <= cap:

@@ -27,8 +27,14 @@ def begin(device: str) -> int:
     return dist.get_rank()
 
 
-def divider(job: Job) -> Callable[[torch.nn.Module], torch.nn.Module] | None:
+Fill = Callable[[torch.nn.Module], None]
+Divide = Callable[[torch.nn.Module, Fill], torch.nn.Module]
+
+
+def divider(job: Job, device: str) -> Divide | None:
     """How the job's strategy divides a model over the ranks that run; ``None``: one rank.
+
+    What it returns takes the model on meta and what makes it on the device: FSDP divides before anything is made, DDP wraps what is there.
 
     Raises:
         CannotProbe: the ranks do not match the job, or the strategy is none of ddp and fsdp2.
@@ -42,25 +48,38 @@ def divider(job: Job) -> Callable[[torch.nn.Module], torch.nn.Module] | None:
         return None
     if wanted != world:
         raise CannotProbe(f"the job is of {wanted} ranks (shard x replicate x tensor x pipeline) and {world} run; start as many")
+    apart = [name for name in ("tensor", "pipeline", "context", "expert") if (getattr(parallel, name) or 1) > 1]
+    if apart:
+        raise CannotProbe(f"{apart[0]} parallelism needs its own framework: watch that run with advisor.watch")
     if parallel.strategy == "ddp":
-        view = bool(parallel.gradient_as_bucket_view)
-        return lambda model: torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=view)
+        return lambda model, fill: _replicated(model, fill, job)
     if parallel.strategy == "fsdp2":
-        return lambda model: _fully_shard(model, job)
+        return lambda model, fill: _fully_shard(model, fill, job, device)
     raise CannotProbe(f"several ranks are measured with ddp and fsdp2; {parallel.strategy} needs its own framework: watch that run with advisor.watch")
 
 
-def _fully_shard(model: torch.nn.Module, job: Job) -> torch.nn.Module:
+def _replicated(model: torch.nn.Module, fill: Fill, job: Job) -> torch.nn.Module:
+    fill(model)
+    options: dict[str, Any] = {"gradient_as_bucket_view": bool(job.parallel.gradient_as_bucket_view)}
+    return torch.nn.parallel.DistributedDataParallel(model, **options)
+
+
+def _fully_shard(model: torch.nn.Module, fill: Fill, job: Job, device: str) -> torch.nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     from advisor.simulation.quantising import DTYPES
 
-    options: dict[str, Any] = {"reshard_after_forward": job.parallel.reshard_after_forward is not False}
+    shard, copies = job.parallel.shard or 1, job.parallel.replicate or 1
+    kind = device.partition(":")[0]
+    mesh = init_device_mesh(kind, (copies, shard), mesh_dim_names=("replicate", "shard")) if copies > 1 else init_device_mesh(kind, (shard,))
+    options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": job.parallel.reshard_after_forward is not False}
     if job.precision.mixed == "fsdp":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=DTYPES[job.precision.compute or "bf16"], reduce_dtype=DTYPES[job.precision.reduce or "fp32"])
     for _, block in configured.blocks(model):
         fully_shard(block, **options)
     fully_shard(model, **options)
+    fill(model)
     return model
 
 
@@ -73,6 +92,15 @@ def merged(ledgers: Sequence[Ledger]) -> Ledger:
     mean = sum(peaks) // len(peaks)
     says = f"{len(peaks)} ranks: largest {show(max(peaks))} (rank {peaks.index(max(peaks))}), mean {show(mean)}, spread {show(max(peaks) - min(peaks))}"
     return replace(largest, notes=(*largest.notes, says), _cache={})
+
+
+def spread(ledgers: Sequence[Ledger]) -> dict[str, Any]:
+    """``ranks``: how many, and the bytes at their peaks: largest (and whose), mean, and largest less smallest; empty for one rank."""
+    peaks = [ledger.peak().bytes for ledger in ledgers]
+    if len(peaks) == 1:
+        return {}
+    most = max(peaks)
+    return {"ranks": {"number": len(peaks), "max": most, "largest": peaks.index(most), "mean": sum(peaks) // len(peaks), "spread": most - min(peaks)}}
 
 
 def gathered(ledger: Ledger) -> list[Ledger]:

@@ -12,11 +12,11 @@ import torch
 
 from advisor.job import Job
 from advisor.ledger import Holding, Ledger, Moment
-from advisor.measurement import trainers
+from advisor.measurement import real, trainers
 from advisor.measurement.counting import CpuCounter, CudaCounter
+from advisor.measurement.ranks import Divide
 from advisor.measurement.watching import owned
 from advisor.run import Run
-from advisor.simulation import building, optimizers
 from advisor.simulation.quantising import DTYPES
 
 WARM, MEASURED = 2, 3
@@ -24,8 +24,8 @@ CLIPPING = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift
 Say = Callable[[str], None]
 
 
-def measure(run: Run, device: str, divide: Callable[[torch.nn.Module], torch.nn.Module] | None = None, say: Say = lambda _: None) -> Ledger:
-    """The measured ledger of this process. ``divide`` wraps the model for several ranks.
+def measure(run: Run, device: str, divide: Divide | None = None, say: Say = lambda _: None) -> Ledger:
+    """The measured ledger of this process. ``divide`` divides the model over several ranks.
 
     Raises:
         CannotProbe: a model or optimizer that can not be built here.
@@ -34,17 +34,19 @@ def measure(run: Run, device: str, divide: Callable[[torch.nn.Module], torch.nn.
     job = run.effective
     say("building the model")
     alone = run if divide is None else run.but(parallel={"strategy": "none", "shard": 1, "replicate": 1, "tensor": 1, "pipeline": 1})
-    model = building.build(alone, device)  # whole; what divides it comes after
+    model, notes = real.shape(alone, device)
     counter = CudaCounter() if device.startswith("cuda") else CpuCounter()
     loop, note = trainers.loop_of(job, int(os.environ.get("WORLD_SIZE", "1")))
     if loop is None and divide is not None:
-        model = divide(model)  # a framework's own loop does this itself
-    optimizer = optimizers.build(model, job)
+        model = divide(model, lambda whole: real.fill(whole, device))
+    else:  # a framework's own loop divides it itself
+        real.fill(model, device)
+    optimizer = real.optimizer(model, job)
     if loop is None:
         held = _plain_loop(model, optimizer, job, device, counter, say)
     else:
         held = trainers.run(loop, model, optimizer, job, device, counter, warm=WARM, steps=MEASURED, held=lambda: _held(model, optimizer), say=say)
-    return _ledger(counter, held, device, note)
+    return _ledger(counter, held, device, notes if note is None else (note, *notes))
 
 
 def _plain_loop(
@@ -106,7 +108,7 @@ def _held(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
     return {part: (sum(found.values()), max(found, key=lambda name: found[name])) for part, found in sizes.items()}
 
 
-def _ledger(counter: CpuCounter | CudaCounter, held: dict[str, dict[str, tuple[int, str]]], device: str, note: str | None) -> Ledger:
+def _ledger(counter: CpuCounter | CudaCounter, held: dict[str, dict[str, tuple[int, str]]], device: str, notes: tuple[str, ...]) -> Ledger:
     """One moment a phase: what is owned then, and the rest as unattributed, adding up to what the allocator counted."""
     holdings: list[Holding] = []
     how = "torch.cuda.max_memory_allocated" if device.startswith("cuda") else "torch.profiler memory events"
@@ -128,7 +130,6 @@ def _ledger(counter: CpuCounter | CudaCounter, held: dict[str, dict[str, tuple[i
         holdings.append(
             Holding("allocator", "the allocator's cache", cache, everywhere, "reserved - max_allocated", {"reserved": reserved}, "torch.cuda.memory_reserved")
         )
-    notes: tuple[str, ...] = () if note is None else (note,)
     if not device.startswith("cuda"):
         notes += ("measured on a CPU as the stand-in: its kernels, dtypes of accumulation and allocator are not a GPU's",)
     return Ledger("measured", tuple(holdings), moments, software={"torch": torch.__version__, **_transformers()}, notes=notes)

@@ -104,11 +104,65 @@ def test_two_ranks(tmp_path: Path, strategy: str, shard: int, replicate: int) ->
     assert code == 0, error
     found = json.loads(out)
     assert any(note.startswith("2 ranks: largest") for note in found["notes"])
+    assert found["ranks"]["number"] == 2 and found["ranks"]["max"] == found["totals"]["max_allocated"]["expected"]
+    assert found["ranks"]["max"] - found["ranks"]["spread"] <= found["ranks"]["mean"] <= found["ranks"]["max"]
     assert parts(found)["optimizer"] == pytest.approx(8 * PARAMETERS / shard, rel=0.02)
+
+
+def test_what_is_made_after_the_shape_keeps_its_ties_and_is_whole() -> None:
+    import torch
+
+    from advisor.job import read_job
+    from advisor.measurement import real
+    from advisor.run import resolve
+
+    data = {**job("none", 1, 1), "model": {"config": {**SHAPE, "tie_word_embeddings": True}}, "activations": {"checkpointing": "none", "attention": "flash-2"}}
+    model, notes = real.shape(resolve(read_job(data)), "cpu")
+    assert all(t.is_meta for t in model.parameters())
+    real.fill(model, "cpu")
+    assert not any(t.is_meta for t in (*model.parameters(), *model.buffers()))
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight  # type: ignore[operator]
+    tokens = torch.randint(0, 256, (1, 8))
+    assert bool(model(input_ids=tokens, labels=tokens).loss.isfinite())
+    assert any("in the place of flash-2" in note for note in notes)
+
+
+def test_a_quantised_base_is_bitsandbytes_own_or_refused(tmp_path: Path) -> None:
+    data = {
+        **job("none", 1, 1), "method": {"kind": "lora", "rank": 4, "base": "nf4"}, "precision": {"weights": "bf16", "compute": "bf16"},
+        "optimizer": {"name": "adamw-8bit", "states": "int8"},
+    }  # fmt: skip
+    code, out, error = validate(tmp_path, data, "--json")
+    if any((Path(folder) / "bitsandbytes").is_dir() for folder in sys.path):  # the probe's stand-in is no folder
+        assert code == 0, error
+        linear = 2 * (4 * 64 * 64 + 3 * 64 * 128)
+        assert parts(json.loads(out))["weights"] < 4 * PARAMETERS - 3 * linear  # half a byte each, the rest wide
+    else:
+        assert code == 2 and "pip install bitsandbytes" in error
+
+
+def test_a_launcher_is_asked_to_end_before_it_is_killed(tmp_path: Path) -> None:
+    from advisor.cli import UserError
+    from advisor.commands.validate import _ran
+
+    program = "import pathlib, signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: (pathlib.Path('asked').touch(), sys.exit(0)))\ntime.sleep(60)"
+    with pytest.raises(UserError, match="longer than 2 s"):
+        _ran([sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r})\n{program}"], 2.0)
+    assert (tmp_path / "asked").exists()
 
 
 def test_what_can_not_be_measured_is_told() -> None:
     from advisor.measurement.attempting import attempt
+
+    split = job("fsdp2", 1, 1)
+    split["parallel"] = {"strategy": "fsdp2", "shard": 1, "tensor": 2}
+    for data, says in (
+        ({**job("none", 1, 1), "method": {"kind": "lora", "base": "gptq-int4"}}, "gptq-int4 base"),
+        ({**job("none", 1, 1), "model": {"config": SHAPE, "source": "torchtune"}}, "torchtune"),
+        (split, "--nproc 2"),
+    ):
+        answer = attempt(json.dumps(data).encode(), "cpu", None, lambda _: None)
+        assert answer["outcome"] == "not-measured" and says in answer["error"]
 
     found = attempt(json.dumps(job("fsdp2", 2, 1)).encode(), "cpu", None, lambda _: None)
     assert found["outcome"] == "not-measured" and "--nproc 2" in found["error"]
