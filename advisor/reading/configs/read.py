@@ -237,7 +237,8 @@ def _called(parsed: Parsed, tables: tuple[Table, ...], name: str) -> Iterable[Fa
             fields = candidate.calls.get(call) or candidate.calls.get(leaf)
             if fields:
                 for field, value in fields.items():
-                    yield Fact(field, value, "read", where=f"{name}:{line}", text=text)
+                    if "(..." not in text or field.endswith(".kind"):  # what a call leaves out with an ellipsis is not its default
+                        yield Fact(field, value, "read", where=f"{name}:{line}", text=text)
                 break
 
 
