@@ -26,6 +26,9 @@ STRATEGIES: Mapping[str, tuple[str, ...]] = {
 HF = ("ddp", "zero2", "zero3", "fsdp1", "fsdp2")
 GENERATING = frozenset({"trl", "verl", "openrlhf", "nemo", "ms-swift"})
 NO_ADAPTERS = frozenset({"torchtitan", "megatron-lm"})
+NARROW = frozenset({"torchtitan", "torchtune", "megatron-lm", "accelerate", "axolotl", "llm-foundry", "hf-trainer", "trl"})  # a setting for FP8
+BUDGETS = frozenset({"verl", "openrlhf"})  # batches by a number of tokens
+NAMED_PARTS = frozenset({"torchtune", "litgpt"})  # adapters are asked for by part, and none is on the vocabulary
 BITSANDBYTES = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "litgpt", "ms-swift", "unsloth"})
 
 
@@ -71,7 +74,32 @@ def jobs(framework: str) -> tuple[Run, ...]:
         out.append(_run(framework, objective="grpo", reference="copy", rollout=rollout, batch={"generations": 8}, parallel={"strategy": strategy, "shard": 8}))
     if framework in ("trl", "axolotl", "llama-factory"):
         out.append(_run(framework, objective="dpo", reference="copy", hardware=one))
-    return tuple(out)
+        out.append(_run(framework, objective="dpo", reference="copy", hardware=one, method={"kind": "lora"}))
+    return (*out, *_rarer(framework, one))
+
+
+def _rarer(framework: str, one: dict[str, Any]) -> Iterator[Run]:
+    """What fewer jobs have: an evaluation, a resume, FP8, long samples, several nodes, experts, tensor groups without sequence parallelism."""
+    yield _run(framework, hardware=one, eval={"micro_batch": 16, "accumulate": "device"})
+    yield _run(framework, hardware=one, resume={"map": "device"})
+    if framework in NARROW:
+        yield _run(framework, hardware=one, precision={"compute": "fp8"})
+    yield _run(framework, hardware=one, batch={"seq_len": 8192, "packed": False, "lengths": {"p50": 500, "p99": 3000, "max": 8192}})
+    if framework in BUDGETS:
+        yield _run(framework, hardware=one, batch={"token_budget": 65536})
+    if framework not in NO_ADAPTERS:
+        yield _run(framework, hardware=one, method={"kind": "lora"}, save={"merge": "device"})
+        if framework not in NAMED_PARTS:
+            yield _run(framework, hardware=one, method={"kind": "lora", "targets": ["q_proj", "k_proj", "o_proj", "lm_head"]})
+    if framework == "unsloth":
+        return
+    for strategy in STRATEGIES.get(framework, HF):
+        if strategy in ("fsdp1", "fsdp2"):
+            yield _run(framework, parallel={"strategy": strategy, "shard": 16}, hardware={"nodes": 2})
+            yield _run(framework, parallel={"strategy": strategy, "shard": 8}, load={"move_before_sharding": True})
+        if strategy.startswith("megatron") or framework == "torchtitan":
+            yield _run(framework, parallel={"strategy": strategy, "shard": 4, "tensor": 2, "sequence": False})
+            yield _run(framework, parallel={"strategy": strategy, "shard": 8}, model={"name": "mistralai/Mixtral-8x7B-v0.1"})
 
 
 def applied(framework: str, technique: str) -> Iterator[tuple[Run, Run]]:
@@ -97,8 +125,9 @@ def read_back(framework: str, lines: Mapping[str, tuple[str, ...]]) -> dict[str,
     for layer, text in lines.items():
         if layer == SCRIPT:
             continue
-        called = {line.partition("(")[0] for line in text}
-        found.update({field: value for t in tables for call, implied in t.calls.items() if call in called for field, value in implied.items()})
+        called = {line.partition("(")[0]: "(..." in line for line in text}  # with an ellipsis: what it leaves out is not its default
+        implied = [(call, field, value) for t in tables for call, fields in t.calls.items() if call in called for field, value in fields.items()]
+        found.update({field: value for call, field, value in implied if field.endswith(".kind") or not called[call]})
         for parsed in _parsed(layer, list(text)):
             found.update({fact.field: fact.value for fact in decode(parsed.keys, tables, layer).facts})
     return found
@@ -130,20 +159,21 @@ def _parsed(layer: str, lines: list[str]) -> Iterator[Any]:
 
 # What a framework says otherwise, or settles from what it keeps: the samples of a step over all ranks, or the group that remains.
 BY_TOTAL = frozenset({"torchtitan", "litgpt", "llm-foundry", "megatron-lm", "verl", "openrlhf", "nemo"})
+SEEN = "batch.lengths"  # what the data is, not a setting
 OPTIONAL = frozenset({"parallel.shard", "parallel.replicate", "precision.fp8_recipe"})
 OWN: Mapping[str, frozenset[str]] = {
     "torchtune": frozenset({"activations.attention"}),
     "verl": frozenset({"parallel.context_kind"}), "ms-swift": frozenset({"parallel.context_kind"}), "openrlhf": frozenset({"batch.packed"}),
     "hf-trainer": frozenset({"parallel.context_kind"}), "trl": frozenset({"parallel.context_kind"}),
 }  # fmt: skip
-EITHER_WAY = frozenset({"method.kind", "precision.mixed", "optimizer.implementation", "optimizer.states"})
+EITHER_WAY = frozenset({"method.kind", "method.dropout", "precision.mixed", "optimizer.implementation", "optimizer.states"})
 
 
 def missing(framework: str, before: Run, after: Run, read: Mapping[str, Any]) -> dict[str, Any]:
     """What was wanted and is not read back."""
     excused = OPTIONAL | OWN.get(framework, frozenset()) | ({"batch.gradient_accumulation"} if framework in BY_TOTAL else frozenset())
     flat = dict(_flat(read))
-    return {f: v for f, v in wanted(before, after).items() if f not in excused and not (f in flat and same(flat[f], v))}
+    return {f: v for f, v in wanted(before, after).items() if f not in excused and not f.startswith(f"{SEEN}.") and not (f in flat and same(flat[f], v))}
 
 
 def beyond(after: Run, read: Mapping[str, Any]) -> dict[str, Any]:
