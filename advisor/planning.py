@@ -102,8 +102,10 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
     room = show(capacity - base.used_bytes)
     if found and bench.fits(start):
         spends = all(step.tier == "spare" for step in found)
-        purpose = "there is room to spend on speed" if spends else "it removes the most likely cause, which an estimate of the job as read does not show"
-        return Plan(found, True, f"By the estimate it fits as it is; {purpose}. {room} is left then.", alternatives=others)
+        if spends:
+            return Plan(found, True, f"By the estimate it fits as it is, with room to spend on speed. {room} is left then.", alternatives=others)
+        but, which = (", and yet it failed" if failed else ""), "This step removes" if len(found) == 1 else "These steps remove"
+        return Plan(found, True, f"By the estimate it fits as it is written{but}. {which} the most likely cause; {room} is left then.", alternatives=others)
     if found:
         ends = "Nothing else is needed, and new hardware would have hidden the fault." if all(ORDER[s.tier] <= ORDER["fallback"] for s in found) else ""
         return Plan(found, True, f"With {'this' if len(found) == 1 else 'these'} it fits, with {room} left. {ends}".strip(), alternatives=others)

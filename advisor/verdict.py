@@ -29,7 +29,7 @@ def judge(run: Run, ledger: Ledger) -> tuple[Verdict, str]:
     peak = ledger.peak()
     if run.missing or not ledger.holdings:
         what = ", ".join(run.missing) or "the model"
-        return "incomplete", f"Not known, and it decides: {what}."
+        return "incomplete", f"What decides is missing: {what}."
     need, used = needed(ledger), ledger.totals()["device_used"]
     says = f"{show(need.expected)} at the peak {words.moment(peak.phase)} ({ledger.kind}, {show(need.low)} to {show(need.high)})"
     if run.usable is None:

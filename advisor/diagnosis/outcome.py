@@ -50,7 +50,7 @@ def outcome(run: Run, real: Run, evidence: Evidence, judgement: Judgement, asked
         return ended
     if run.missing or ledger_of(run) is None:
         least = bounds.at_least(run, evidence)
-        why = f"not known, and it decides: {', '.join(run.missing) or 'the model'}"
+        why = f"what decides is missing: {', '.join(run.missing) or 'the model'}"
         return "incomplete", f"{least} {_ask(asked, why)}" if least else _ask(asked, why)
     if open_fields := list(question.deciding(run)):
         return "incomplete", _ask(asked, f"whether it fits depends on what was only assumed: {', '.join(open_fields)}")

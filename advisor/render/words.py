@@ -14,7 +14,7 @@ VERDICTS: Mapping[str, str] = {
     "tight": "Tight",
     "ooms": "Does not fit",
     "not-memory": "Not this job's GPU memory",
-    "incomplete": "One fact decides",
+    "incomplete": "More must be known",
     "unreadable": "Could not be read",
 }
 
