@@ -19,6 +19,8 @@ from advisor.views.field_widget import ask
 from advisor.views.layout_table import show_layouts, show_limits
 from advisor.views.ledger_chart import show_ledger
 from advisor.views.parts import open_part
+from advisor.views.probing import show_probe
+from advisor.views.technique_table import show_techniques
 from advisor.views.verdict import banner, figures
 from advisor.views.words import plain
 
@@ -135,8 +137,8 @@ with result:
     if run.missing:
         st.caption(f"Not known, and it decides: {plain(', '.join(run.missing))}")
     if ledger is not None:
-        views = ["By phase", "Batch × sequence", "Which cards", "Layouts", "Compare"]
-        phases, fitting, holding, laying, beside = st.tabs(views, on_change="rerun", key="explore-view")
+        views = ["By phase", "Batch × sequence", "Which cards", "Techniques", "Layouts", "Compare", "Probe"]
+        phases, fitting, holding, changing, laying, beside, probing = st.tabs(views, on_change="rerun", key="explore-view")
         if phases.open:
             with phases:
                 open_part(ledger, show_ledger(ledger, usable[0] if usable else None, "explore-ledger"), "explore-part")
@@ -147,11 +149,17 @@ with result:
         if holding.open:
             with holding:
                 show_cards(run)
+        if changing.open:
+            with changing:
+                show_techniques(run)
         if laying.open:
             with laying:
                 show_layouts(run)
         if beside.open:
             with beside:
                 show_comparison(run)
+        if probing.open:
+            with probing:
+                show_probe(run, "explore-probe")
 
 write("explore", link(job, Evidence()).parameters if job != FIRST else {})

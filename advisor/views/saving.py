@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -22,7 +23,9 @@ def store_engine() -> Any:
     Raises:
         advisor.database.StoreError: it is set and cannot be used.
     """
-    from advisor import database  # SQLAlchemy is loaded only where saving is on
+    if not os.environ.get("ADVISOR_DATABASE"):  # advisor.database.VARIABLE: SQLAlchemy is loaded only where saving is on
+        return None
+    from advisor import database
 
     url = database.configured()
     return None if url is None else database.connected(url)

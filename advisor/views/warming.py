@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from advisor import knowledge
@@ -38,9 +39,11 @@ def _scored() -> dict[str, Any]:
 
 
 def _warm() -> None:
+    _SEEN.wait()
+    for name in ("pandas", "pyarrow.compute"):  # Streamlit sends charts and tables with them
+        import_module(name)
     from advisor.diagnosis import diagnose
 
-    _SEEN.wait()
     sample = min(knowledge.path("samples").glob("*.yaml"))
     diagnose(list(knowledge.load_yaml("samples", sample.name)["files"].items()))
     time.sleep(LATER)

@@ -5,6 +5,7 @@ from pathlib import Path
 from streamlit.testing.v1 import AppTest
 
 from advisor.job import read_job
+from advisor.render import words
 from advisor.views.comparing import differences
 
 APP = Path(__file__).resolve().parents[2] / "advisor" / "ui" / "app.py"
@@ -55,3 +56,19 @@ def test_only_what_differs_is_listed() -> None:
     one = read_job({"version": 1, "batch": {"micro_batch": 1, "seq_len": 8}})
     assert differences(one, one.but(batch={"micro_batch": 2})) == [("batch.micro_batch", 1, 2)]
     assert differences(one, one) == []
+
+
+def test_each_technique_says_what_it_does_to_memory_computing_and_communication() -> None:
+    at = page("Techniques", **JOB, **{"activations.checkpointing": "none", "parallel.strategy": "fsdp2", "parallel.shard": "8"})
+    found = at.dataframe[0].value.set_index("Change")
+    assert (found["Saves"].diff().dropna() <= 0).all(), "the largest saving first"
+    checkpointing = found.loc[words.title("techniques", "gradient-checkpointing")]
+    assert checkpointing["Saves"] > 1 and checkpointing["Computing"] > 5 and checkpointing["Communication"] <= 0  # more of it hides behind recomputing
+    assert found["Communication"].abs().max() > 1, "cutting matrices over cards makes them talk"
+    refused = next(e for e in at.expander if "Cannot be used here" in e.label)
+    assert "| Change | Why not |" in refused.markdown[0].value
+
+
+def test_the_probe_of_a_run_is_a_view_of_explore() -> None:
+    at = page("Probe", **JOB)
+    assert any(b.label == "Probe this run" for b in at.button) or any("torch" in m.value for m in at.markdown)
