@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import heapq
-import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from advisor import rows
+from advisor.rows import LengthsError
+
 CHARACTERS_PER_TOKEN = 4.0  # of English text under today's vocabularies, a rule of thumb: an assumption wherever no tokenizer is given
-MAX_LINE = 64 * 1024 * 1024
 KEPT_LONGEST = 4096
 _PAIRS = (
     ("prompt", "completion"),
@@ -22,10 +22,6 @@ _PAIRS = (
     ("question", "answer"),
     ("query", "response"),
 )
-
-
-class LengthsError(ValueError):
-    """Data that can not be read; the message says what was found and which forms are read."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +58,7 @@ def bucket(tokens: int) -> int:
 
 
 def measure(path: Path, count: Callable[[str], int] | None = None, *, per_token: float = CHARACTERS_PER_TOKEN) -> Lengths:
-    """The lengths of a file (JSON lines, JSON list, parquet, arrow, plain text: a line a sample) or of a folder of such files.
+    """The lengths of a file (JSON lines, JSON list, parquet, arrow, plain text: a line a sample), of a folder of such files, or of a data set on disk.
 
     ``count``: tokens of a text; without it characters are divided by ``per_token``. Rows with ``input_ids`` are counted exactly.
 
@@ -72,7 +68,7 @@ def measure(path: Path, count: Callable[[str], int] | None = None, *, per_token:
     histogram: dict[int, int] = {}
     longest: list[tuple[int, int]] = []
     exact = True
-    for row, value in enumerate(_rows(path)):
+    for row, value in enumerate(rows.rows(path)):
         tokens, counted = _length(value, count, per_token)
         exact = exact and counted
         histogram[bucket(tokens)] = histogram.get(bucket(tokens), 0) + 1
@@ -130,67 +126,3 @@ def _text(row: Any) -> str:
         if all(isinstance(row.get(name), str) for name in names):
             return "\n".join(row[name] for name in names)
     return "\n".join(value for value in row.values() if isinstance(value, str))
-
-
-def _rows(path: Path) -> Iterator[Any]:
-    if path.is_dir():
-        for file in sorted(f for f in path.rglob("*") if f.is_file() and f.suffix in _READERS):
-            yield from _READERS[file.suffix](file)
-        return
-    yield from _READERS.get(path.suffix, _plain)(path)
-
-
-def _json_lines(path: Path) -> Iterator[Any]:
-    with path.open("rb") as handle:
-        number = 0
-        while line := handle.readline(MAX_LINE):
-            number += 1
-            if line.strip():
-                try:
-                    yield json.loads(line)
-                except (ValueError, RecursionError):
-                    raise LengthsError(f"{path.name} line {number} is no JSON; one object a line is read") from None
-
-
-def _json(path: Path) -> Iterator[Any]:
-    with path.open("rb") as handle:
-        start = handle.read(1)
-        while start and start.isspace():
-            start = handle.read(1)
-    if start != b"[":
-        yield from _json_lines(path)
-        return
-    if path.stat().st_size > 1 << 30:
-        raise LengthsError(f"{path.name} is one JSON list above 1 GiB; write it as JSON lines")
-    yield from json.loads(path.read_bytes())
-
-
-def _plain(path: Path) -> Iterator[Any]:
-    with path.open("rb") as handle:
-        while line := handle.readline(MAX_LINE):
-            if line.strip():
-                yield line.decode("utf-8", errors="replace").rstrip("\r\n")
-
-
-def _parquet(path: Path) -> Iterator[Any]:
-    parquet = import_module("pyarrow.parquet")  # loaded only for this form
-    yield from _batches(path, parquet.ParquetFile(path).iter_batches(batch_size=1024))
-
-
-def _arrow(path: Path) -> Iterator[Any]:
-    pyarrow = import_module("pyarrow")
-    with pyarrow.memory_map(str(path)) as source:
-        yield from _batches(path, pyarrow.ipc.open_stream(source))
-
-
-def _batches(path: Path, batches: Iterable[Any]) -> Iterator[Any]:
-    try:
-        for batch in batches:
-            yield from batch.to_pylist()
-    except (ValueError, OSError) as error:
-        raise LengthsError(f"{path.name} can not be read: {str(error).splitlines()[0]}") from None
-
-
-_READERS: dict[str, Callable[[Path], Iterator[Any]]] = {
-    ".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json, ".parquet": _parquet, ".arrow": _arrow, ".txt": _plain,
-}  # fmt: skip

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,56 @@ def test_forms_agree(tmp_path: Path) -> None:
     found = [lengths.measure(tmp_path / name) for name in ("a.jsonl", "b.json", "c.txt", "d.parquet")]
     assert all(f == found[0] for f in found)
     assert found[0].longest == ((1000, 3), (100, 2), (10, 1), (1, 0))
+
+
+@pytest.fixture
+def on_disk(tmp_path: Path) -> Path:
+    """As ``DatasetDict.save_to_disk`` of datasets 5.2 leaves it, a map's cache beside it."""
+    pyarrow = pytest.importorskip("pyarrow")
+
+    def save(folder: Path, shards: list[list[int]]) -> None:
+        folder.mkdir(parents=True)
+        names = []
+        for number, sizes in enumerate(shards):
+            table = pyarrow.table({"text": ["x" * 4 * size for size in sizes]})
+            names.append(f"data-{number:05d}-of-{len(shards):05d}.arrow")
+            with pyarrow.OSFile(str(folder / names[-1]), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+        (folder / "cache-1f.arrow").write_bytes((folder / names[0]).read_bytes())
+        (folder / "dataset_info.json").write_text(json.dumps({"features": {"text": {"dtype": "string", "_type": "Value"}}}, indent=2))
+        (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names], "_format_type": None}, indent=2))
+
+    save(tmp_path / "d" / "train", [[1, 2, 900], [3, 5]])
+    save(tmp_path / "d" / "test", [[7000]])
+    (tmp_path / "d" / "dataset_dict.json").write_text(json.dumps({"splits": ["test", "train"]}))
+    return tmp_path / "d"
+
+
+def test_a_data_set_on_disk_is_its_training_split(on_disk: Path) -> None:
+    whole, split = lengths.measure(on_disk), lengths.measure(on_disk / "train")
+    assert whole == split
+    assert split.longest == ((900, 2), (5, 4), (3, 3), (2, 1), (1, 0))  # numbered as load_from_disk numbers them
+    (on_disk / "train" / "data-00000-of-00002.arrow").write_bytes(b"no arrow")
+    with pytest.raises(lengths.LengthsError, match="is no arrow file"):
+        lengths.measure(on_disk)
+
+
+def test_a_rehearsal_is_data_or_a_job(on_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = {
+        "version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}, "method": {"kind": "lora"}, "precision": {"weights": "bf16"},
+        "batch": {"micro_batch": 2, "seq_len": 8192, "gradient_accumulation": 1}, "hardware": {"gpu": "a100-80gb"}, "framework": {"name": "custom"},
+    }  # fmt: skip
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    assert main(["lengths", "d", "--job", "job.json", "--fits", "100", "--rehearsal", "r.jsonl"]) == 1
+    assert [len(json.loads(line)["text"]) for line in (tmp_path / "r.jsonl").read_text().splitlines()] == [3600, 20]  # the worst batch of two
+    assert main(["lengths", "d", "--job", "job.json", "--fits", "100", "--rehearsal", "r.yaml"]) == 1
+    assert main(["estimate", "r.yaml"]) in (0, 1)
+    assert (
+        yaml.safe_load((tmp_path / "r.yaml").read_text())["batch"] | {"seq_len": 900, "micro_batch": 2}
+        == yaml.safe_load((tmp_path / "r.yaml").read_text())["batch"]
+    )
+    assert main(["lengths", "d", "--fits", "100", "--rehearsal", "r.yaml"]) == 2
 
 
 @pytest.mark.parametrize(

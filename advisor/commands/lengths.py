@@ -18,13 +18,17 @@ STEPS = (1, 10, 100, 1000, 10_000)
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("data", metavar="DATA", type=Path, help="JSON lines, parquet, arrow or plain text, or a folder of them; only lengths are kept")
+    parser.add_argument("data", metavar="DATA", type=Path, help="JSON lines, parquet, arrow or plain text, a folder of them, or a data set on disk")
     parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="a tokenizer.json; without it characters are divided by --characters-per-token")
     parser.add_argument("--characters-per-token", type=float, default=4.0, metavar="X", help="default 4, an assumption")
     parser.add_argument("--job", metavar="JOB", help="a job file: what fits is the longest sequence that its estimate allows; rows are cut at its seq_len")
     parser.add_argument("--fits", type=int, metavar="TOKENS", help="the longest sequence that fits, where it is known")
     parser.add_argument("--steps", type=int, metavar="N", help="also the chance by step N")
-    parser.add_argument("--rehearsal", type=Path, metavar="FILE", help="write the rows of the worst batch, to run it first")
+    parser.add_argument(
+        "--rehearsal", type=Path, metavar="FILE",
+        help="write the worst batch, to run it first: FILE.jsonl its rows (data to train one step on), FILE.yaml the job at its length (needs --job; for"
+        " advisor validate), FILE.json the numbers of its rows",
+    )  # fmt: skip
     options.add_json(parser)
     options.add_overrides(parser)
 
@@ -56,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
         "chance_by_step": {n: lengths.chance(long, found.samples, n * step) for n in steps} if fits is not None else {},
     }  # fmt: skip
     if args.rehearsal is not None:
-        _rehearse(args.rehearsal, tuple((min(tokens, cut or tokens), row) for tokens, row in found.longest[:step]))
+        _rehearse(args.rehearsal, args.data, tuple((min(tokens, cut or tokens), row) for tokens, row in found.longest[:step]), resolved)
     if args.json:
         from advisor.render import json
 
@@ -139,16 +143,25 @@ def _longest_that_fits(resolved: Run) -> int:
     return low
 
 
-def _rehearse(path: Path, longest: tuple[tuple[int, int], ...]) -> None:
+def _rehearse(path: Path, data: Path, longest: tuple[tuple[int, int], ...], resolved: Run | None) -> None:
+    """Write the worst batch, in the form that the file's name asks for."""
     import json
 
-    data = {
-        "advisor_rehearsal": 1,
-        "use": "run one training step on these rows first: dataset.select(rows)",
-        "rows": [row for _, row in longest],
-        "tokens": [t for t, _ in longest],
-    }
+    rows = [row for _, row in longest]
+    if path.suffix in (".yaml", ".yml"):
+        if resolved is None:
+            raise UserError(f"--rehearsal {path} is a job at the worst batch's length; give the job with --job")
+        text = resolved.stated.but(name="rehearsal of the worst batch", batch={"seq_len": max(1, longest[0][0]), "packed": True}).to_yaml()
+    elif path.suffix in (".jsonl", ".ndjson"):
+        from advisor.rows import rows as rows_of
+
+        wanted = set(rows)
+        kept = {number: row for number, row in enumerate(rows_of(data)) if number in wanted}
+        text = "".join(json.dumps(kept[row] if isinstance(kept[row], dict) else {"text": kept[row]}, ensure_ascii=False, default=str) + "\n" for row in rows)
+    else:
+        use = "run one training step on these rows first: dataset.select(rows)"
+        text = json.dumps({"advisor_rehearsal": 1, "use": use, "rows": rows, "tokens": [t for t, _ in longest]}, indent=1) + "\n"
     try:
-        path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -1,0 +1,127 @@
+"""The rows of a data set on disk: JSON lines, JSON lists, parquet, arrow, plain text, and what ``datasets`` saves. One at a time; nothing is executed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+MAX_LINE = 64 * 1024 * 1024
+MAX_ABOUT = 16 * 1024 * 1024
+# what datasets 5.2 (config.py) writes beside the data; a map's results are in cache-*.arrow
+_ABOUT = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"})
+
+
+class LengthsError(ValueError):
+    """Data that can not be read; the message says what was found and which forms are read."""
+
+
+def rows(path: Path) -> Iterator[Any]:
+    """The rows of a file or a folder, in the order in which a loader numbers them.
+
+    Raises:
+        LengthsError: a file in it is not what its name says.
+    """
+    if not path.is_dir():
+        yield from _READERS.get(path.suffix, _plain)(path)
+        return
+    for file in files(path):
+        yield from _READERS[file.suffix](file)
+
+
+def files(folder: Path) -> list[Path]:
+    """The data files of a folder: of a data set that ``save_to_disk`` wrote, those that its state names; else all of a known form, by name.
+
+    Of a ``DatasetDict`` only the training split is trained on: ``train``, else the first that is named.
+    """
+    splits, state = _about(folder / "dataset_dict.json").get("splits"), _about(folder / "state.json").get("_data_files")
+    if isinstance(splits, list) and splits:
+        named = "train" if "train" in splits else str(splits[0])
+        if Path(named).name == named and (folder / named).is_dir():
+            return files(folder / named)
+    if isinstance(state, list):
+        names = [str(entry.get("filename")) for entry in state if isinstance(entry, dict)]
+        return [folder / name for name in names if Path(name).name == name and Path(name).suffix in _READERS]
+    return sorted(f for f in folder.rglob("*") if f.is_file() and f.suffix in _READERS and f.name not in _ABOUT and not f.name.startswith((".", "cache-")))
+
+
+def _about(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes()[:MAX_ABOUT])
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _json_lines(path: Path) -> Iterator[Any]:
+    with path.open("rb") as handle:
+        number = 0
+        while line := handle.readline(MAX_LINE):
+            number += 1
+            if line.strip():
+                try:
+                    yield json.loads(line)
+                except (ValueError, RecursionError):
+                    raise LengthsError(f"{path.name} line {number} is no JSON; one object a line is read") from None
+
+
+def _json(path: Path) -> Iterator[Any]:
+    with path.open("rb") as handle:
+        start = handle.read(1)
+        while start and start.isspace():
+            start = handle.read(1)
+    if start != b"[":
+        yield from _json_lines(path)
+        return
+    if path.stat().st_size > 1 << 30:
+        raise LengthsError(f"{path.name} is one JSON list above 1 GiB; write it as JSON lines")
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise LengthsError(f"{path.name} is no JSON list: {error}") from None
+    yield from found
+
+
+def _plain(path: Path) -> Iterator[Any]:
+    with path.open("rb") as handle:
+        while line := handle.readline(MAX_LINE):
+            if line.strip():
+                yield line.decode("utf-8", errors="replace").rstrip("\r\n")
+
+
+def _parquet(path: Path) -> Iterator[Any]:
+    parquet = import_module("pyarrow.parquet")  # loaded only for this form
+    try:
+        file = parquet.ParquetFile(path)
+    except ValueError as error:
+        raise LengthsError(f"{path.name} is no parquet file: {str(error).splitlines()[0]}") from None
+    yield from _batches(path, file.iter_batches(batch_size=1024))
+
+
+def _arrow(path: Path) -> Iterator[Any]:
+    pyarrow = import_module("pyarrow")
+    with pyarrow.memory_map(str(path)) as source:
+        try:
+            stream = pyarrow.ipc.open_stream(source)
+        except pyarrow.ArrowInvalid:  # the format for random access
+            try:
+                whole = pyarrow.ipc.open_file(source)
+            except pyarrow.ArrowInvalid as error:
+                raise LengthsError(f"{path.name} is no arrow file: {str(error).splitlines()[0]}") from None
+            stream = (whole.get_batch(number) for number in range(whole.num_record_batches))
+        yield from _batches(path, stream)
+
+
+def _batches(path: Path, batches: Iterable[Any]) -> Iterator[Any]:
+    try:
+        for batch in batches:
+            yield from batch.to_pylist()
+    except (ValueError, OSError) as error:
+        raise LengthsError(f"{path.name} can not be read: {str(error).splitlines()[0]}") from None
+
+
+_READERS: dict[str, Callable[[Path], Iterator[Any]]] = {
+    ".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json, ".parquet": _parquet, ".arrow": _arrow, ".txt": _plain,
+}  # fmt: skip
