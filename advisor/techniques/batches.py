@@ -144,6 +144,12 @@ def cap_vision_tokens(run: Run) -> Run | NotApplicable:
     return (freed or run).but(model={"vision": everything}, **batch)
 
 
+# Frameworks whose evaluation has a batch of its own that can be set; the others evaluate with the training micro batch, or in an engine.
+EVAL_BATCH = frozenset(
+    {"hf-trainer", "trl", "axolotl", "llama-factory", "unsloth", "accelerate", "ms-swift", "llm-foundry", "torchtune", "deepspeed", "custom"}
+)
+
+
 @technique("smaller-eval-batch", tier="batch")
 def smaller_eval_batch(run: Run) -> Run | NotApplicable:
     """Evaluate with the training micro batch (or fewer)."""
@@ -153,6 +159,8 @@ def smaller_eval_batch(run: Run) -> Run | NotApplicable:
         return freed or NotApplicable("the job has no evaluation, or its batch is not known")
     if evaluation.micro_batch == 1:
         return freed or NotApplicable("one sequence is evaluated at a time already")
+    if freed is None and (reason := framework_lacks(run, EVAL_BATCH, "the batch of its evaluation")):
+        return NotApplicable(reason)
     target = micro if micro is not None and micro < evaluation.micro_batch else max(1, evaluation.micro_batch // 2)
     return (freed or run).but(eval={"micro_batch": target})
 
