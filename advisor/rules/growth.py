@@ -22,6 +22,7 @@ _STEP = pattern(r"(?:\bstep|\biter(?:ation)?|global_step)['\"]?\s*[:=]?\s*(\d{1,
 _AFTER = pattern(r"\bafter (?:about |some |around |roughly |~ ?)?(\d[\d,]{1,9}) (?:steps|iterations|iters|updates|batches)\b", re.IGNORECASE)
 _OF_LENGTH = pattern(r"\b(?:len|length|longest|tokens?|seq|shape|size)\b", re.IGNORECASE)  # a line that shows what the peak follows
 _UNITS = {"gib": GIB, "gb": GIB, "mib": MIB, "mb": MIB}  # torch scripts divide by 2**30 whatever they print behind it
+READABLE = 40  # characters of a label; a longer one is a whole line with its numbers cut out
 LEAST_RISE = 0.10  # of the last value: below that it is a workspace warming up
 
 
@@ -116,7 +117,8 @@ def growing(evidence: Evidence) -> str | None:
     for series in (*allocated(evidence), *(s for s in peaks(evidence) if not _OF_LENGTH.search(s.label))):
         if series.even and not _steps_differ(series):
             span = f"{show(series.values[0])} to {show(series.values[-1])} over {series.steps[-1] - series.steps[0]:,} steps"
-            return f"{series.label or 'allocated memory'} rises from {span}, about {show(series.slope)} each"
+            named = series.label if 0 < len(series.label) <= READABLE else "the memory that is printed with each step"
+            return f"{named} rises from {span}, about {show(series.slope)} each"
     return None
 
 
