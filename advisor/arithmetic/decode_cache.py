@@ -13,31 +13,49 @@ from advisor.ledger import Holding
 UNGUARDED = frozenset({"gpt_bigcode"})  # models that do not switch use_cache off under checkpointing
 GUARDED_SINCE = (4, 53)  # transformers' GradientCheckpointingLayer switches it off for every model
 SOURCE = "transformers modeling_gpt_bigcode (use_cache stays on): each cached view pins the whole fused attention projection"
+OWN_LOOPS = frozenset({None, "custom"})  # loops that wrap blocks themselves, so that the model's own guard does not see any checkpointing
+WRAPPED = "transformers modeling_llama.py past_key_values; torch checkpoint_wrapper leaves model.gradient_checkpointing False (llama-cookbook pull request 165)"
 
 
 def holdings(ctx: Context) -> Iterator[Holding]:
-    """The fused query-key-value outputs that the cache pins, from the forward pass until the model's outputs are dropped.
+    """What the cache holds from the forward pass until the model's outputs are dropped.
 
     Without checkpointing autograd keeps the same tensors, so nothing is added.
     """
-    unguarded = ctx.arch.model_type in UNGUARDED and not ctx.at_least("transformers", *GUARDED_SINCE)
     said = ctx.run.facts.get("framework.use_cache")
-    switched_off = ctx.job.framework.use_cache is False and (said is None or said.kind in ("stated", "read"))  # a default does not reach this model
-    if ctx.checkpointing == "none" or not unguarded or switched_off:
+    written = said is None or said.kind in ("stated", "read")
+    if ctx.checkpointing == "none":
         return
+    unguarded = ctx.arch.model_type in UNGUARDED and not ctx.at_least("transformers", *GUARDED_SINCE)
+    switched_off = ctx.job.framework.use_cache is False and written  # a default does not reach this model
+    if unguarded and not switched_off:
+        yield from _pinned(ctx)
+    elif ctx.job.framework.use_cache and written and ctx.framework in OWN_LOOPS and ctx.source == "huggingface":
+        yield from _by_wrapper(ctx)
+
+
+def _pinned(ctx: Context) -> Iterator[Holding]:
+    """Fused query-key-value outputs, which the cached views pin."""
     for block, layers in ctx.blocks:
         pinned = settled(block, ctx.arch.hidden, settings.of(ctx, block)).projection[0]
         if pinned:
             each = round(pinned * ctx.tokens)
             values = {"layers": layers, "tokens": ctx.tokens, "bytes a token": round(pinned)}
-            moments = frozenset({at.FORWARD, at.LOSS_FORWARD})
-            yield Holding(
-                "decode-cache",
-                "keys and values of the forward pass",
-                layers * each,
-                moments,
-                "layers x tokens x bytes a token",
-                values,
-                SOURCE,
-                need="avoidable",
-            )
+            yield _cache(layers * each, frozenset({at.FORWARD, at.LOSS_FORWARD}), values, SOURCE)
+
+
+def _by_wrapper(ctx: Context) -> Iterator[Holding]:
+    """Keys and values of every layer, in the compute dtype; through the backward pass too where the loop keeps the outputs they are part of."""
+    moments = {at.FORWARD, at.LOSS_FORWARD}
+    if ctx.job.framework.keeps_outputs:
+        moments |= {at.LOSS_BACKWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST, at.BACKWARD_ROOT}
+    for block, layers in ctx.blocks:
+        if block.heads and block.latent is None:
+            each = ctx.compute * block.kv_heads * (block.head_dim + block.v_head_dim)
+            values = {"layers": layers, "tokens": ctx.tokens, "bytes a token": each}
+            yield _cache(layers * each * ctx.tokens, frozenset(moments), values, WRAPPED)
+
+
+def _cache(size: int, moments: frozenset[str], values: dict[str, int], source: str) -> Holding:
+    name, formula = "keys and values of the forward pass", "layers x tokens x bytes a token"
+    return Holding("decode-cache", name, size, moments, formula, values, source, need="avoidable")

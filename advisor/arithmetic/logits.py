@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from advisor.arithmetic import moments as at
+from advisor.arithmetic import unsloth_loss
 from advisor.arithmetic.context import ROLLOUT_OBJECTIVES, Context
 from advisor.arithmetic.fused_linear import chunked, fused_linear
 from advisor.arithmetic.losses import LOSS_FUNCTION_SINCE, OWN_LOSS, RAW_REMOTE, SCALED, Loss, materialised, own
@@ -27,15 +28,21 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     if ctx.arch.classes is not None:
         return
     yield from _final(ctx)
-    form = ctx.job.activations.loss or "full-fp32"
+    form = form_of(ctx)
     if form == "fused-linear":
-        yield from fused_linear(ctx)
+        yield from (unsloth_loss.fused if ctx.framework == "unsloth" else fused_linear)(ctx)
         return
     if form == "chunked":
         yield from chunked(ctx, vocabulary(ctx))
         return
     loss = of(ctx, form)
     yield from _whole(ctx, loss)
+
+
+def form_of(ctx: Context) -> str:
+    """The loss as it really runs: Unsloth's makes whole logits in old versions and for short batches."""
+    form = ctx.job.activations.loss or "full-fp32"
+    return "full" if form == "fused-linear" and ctx.framework == "unsloth" and unsloth_loss.whole(ctx) else form
 
 
 def vocabulary(ctx: Context) -> int:
@@ -64,6 +71,8 @@ def of(ctx: Context, form: str) -> Loss:
         return verl(4 if not ctx.at_least("transformers", *LOSS_FUNCTION_SINCE) else logits)
     if form == "vocab-parallel" or (ctx.is_megatron and form in ("fused", "full", "full-fp32")):
         return megatron(logits, form)
+    if ctx.framework == "unsloth" and ctx.source == "huggingface" and form == "full" and not picks(ctx, form):
+        return unsloth_loss.on_logits(ctx, logits)
     if ctx.source == "torchtitan" and compiled_loss(ctx):
         why = "bf16 logits; backward: logits + their gradient, the fp32 values never leave the kernel"
         return Loss(logits, 2 * logits, float(logits), why, "torchtitan components/loss.py, torch.compile(loss_fn)")
@@ -96,7 +105,7 @@ def of(ctx: Context, form: str) -> Loss:
 
 def cached(ctx: Context) -> tuple[int, int]:
     """Bytes that a loss on whole logits leaves in the allocator's cache, and those of its largest blocks; zeros where no such loss runs on this stage."""
-    form = ctx.job.activations.loss or "full-fp32"
+    form = form_of(ctx)
     if not ctx.has_head or ctx.arch.classes is not None or form in ("fused-linear", "chunked"):
         return 0, 0
     entries, loss = ctx.tokens * vocabulary(ctx), of(ctx, form)

@@ -26,6 +26,7 @@ def settle(draft: Draft) -> None:
     loss = draft.facts.get("activations.loss")
     if draft.framework in ONE_FLAG and loss is not None and loss.kind in ("stated", "read") and loss.value in ("fused", "fused-linear"):
         draft.infer("activations.kernels", BROUGHT, "the loss is fused, and in this stack what fuses it (Liger's patch of a model) fuses these as well")
+    draft.table("activations.kernels")
     draft.default("activations.kernels", (), "every framework", "no fused kernels asked for")
     draft.table("activations.compile", "activations.sequence_packing")
     draft.default("activations.compile", False, "every framework", "not asked for")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from advisor.arithmetic import estimate
 from advisor.arithmetic.interval import errors, kinds
@@ -42,3 +43,14 @@ def test_totals_nest() -> None:
     allocated, reserved, used = (totals[name] for name in ("max_allocated", "max_reserved", "device_used"))
     assert allocated.low <= reserved.low <= used.low
     assert allocated.high <= reserved.high <= used.high
+
+
+def test_samples_below_a_bound_that_they_are_not_packed_to_may_need_less() -> None:
+    def width(**batch: Any) -> tuple[int, int, int]:
+        total = estimate(job(batch={"micro_batch": 8, "seq_len": 4096, **batch})).totals()["max_allocated"]
+        return total.low, total.expected, total.high
+
+    packed, bounded, known = width(packed=True), width(packed=False), width(packed=False, lengths={"max": 4096})
+    assert bounded[1] == packed[1] and bounded[2] == packed[2]
+    assert bounded[0] < 0.8 * packed[0]
+    assert known[0] > bounded[0]
