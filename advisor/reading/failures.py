@@ -31,6 +31,7 @@ _WORDS = (  # one of these is in every line that a reader's head finds: a cheap 
 )  # fmt: skip
 _NOT_FAILURES = lazily(r"KeyboardInterrupt|SystemExit|StopIteration|GeneratorExit|Warning$")
 _SHARED = lazily(r"multiprocessing[/\\](?:synchronize|heap|shared_memory|reductions|queues)")  # semaphores and tensors between processes live in /dev/shm
+_QUOTED = lazily(r"[a-z,] [\"\u201c](?:[\w.]{1,60}(?:Error|Exception): )?(?:CUDA|HIP) (?:error: )?out of memory", re.IGNORECASE)
 _STATEMENT = lazily(r"^\s{2,40}(?:return |[\w.\[\], ]{1,80} = )?[A-Za-z_][\w.]{0,80}\(.{1,300}\)?$")
 _WRAPPED = ("outofmemory", "triedtoallocate", "totalcapacityof")
 
@@ -44,7 +45,19 @@ def failures_of(text: Excerpt) -> list[Failure]:
     for lines in streams.values():
         out.extend(_of_stream(lines, text.name))
     out.sort(key=lambda failure: int(failure.where.rpartition(":")[2]))
-    return _distinct(_joined(out))[:MAX_FAILURES]
+    return _distinct(_joined(_unquoted(out)))[:MAX_FAILURES]
+
+
+def loose_frames(text: Excerpt) -> tuple[Frame, ...]:
+    """The frames of a text that is one traceback without its error line."""
+    found = traces(list(text.lines), text.name)
+    return found[0].frames if len(found) == 1 and found[0].exception is None else ()
+
+
+def _unquoted(failures: list[Failure]) -> list[Failure]:
+    """Without what another text only quotes (a sample of the data that speaks of an error), where there is a failure beside it."""
+    own = [failure for failure in failures if failure.frames or not _QUOTED.search(failure.text)]
+    return own if any(failure.frames for failure in own) else failures
 
 
 def _of_stream(lines: list[LogLine], name: str) -> Iterator[Failure]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from advisor.evidence import Conflict, Device, Failure, Line, NotUnderstood, Sample, Source
+from advisor.evidence import Conflict, Device, Failure, Frame, Line, NotUnderstood, Sample, Source
 from advisor.reading import code_facts, frame_facts, handoff, leaves, memory_stats, memory_summary, printed, prose
 from advisor.reading.collect import collected
 from advisor.reading.embedded import printed_configs
-from advisor.reading.failures import failures_of
+from advisor.reading.failures import failures_of, loose_frames
 from advisor.reading.lines import Excerpt
 from advisor.reading.merge import PRINTED, Ranked, rank_of
 from advisor.reading.nvidia_smi import devices_of
@@ -39,6 +39,7 @@ class Gathered:
     samples: list[Sample] = field(default_factory=list)
     figures: list[Line] = field(default_factory=list)
     stamps: dict[str, float] = field(default_factory=dict)
+    loose: list[tuple[Frame, ...]] = field(default_factory=list)  # tracebacks that were pasted apart from their error
     snapshots: list[Told] = field(default_factory=list)
 
 
@@ -76,6 +77,8 @@ def take_log(found: Excerpt, gathered: Gathered, kinds: list[str], text: str | N
             gathered.not_understood.append(NotUnderstood(failure.where, failure.text[:200], f"its numbers were not used: {why}"))
         else:
             gathered.failures.append(settle(failure))
+    if not failures and (frames := loose_frames(found)):
+        gathered.loose.append(frames)
     stamps = {found.where(line): line.stamp for line in found.lines if line.stamp is not None}
     gathered.stamps.update({failure.where: stamps[failure.where] for failure in failures if failure.where in stamps})
     devices, samples = devices_of(found), samples_of(found)

@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from advisor.evidence import Failure
+from advisor.evidence import Failure, Frame
 from advisor.reading.lines import Excerpt
-from advisor.reading.phase import phase_of_progress
+from advisor.reading.phase import phase_of, phase_of_progress
 from advisor.reading.told import phase_told
+
+
+def with_loose(failures: Sequence[Failure], loose: Sequence[tuple[Frame, ...]]) -> tuple[Failure, ...]:
+    """The failures; the first one with the frames of the only traceback that was pasted apart from its error."""
+    if not failures or failures[0].frames or len(loose) != 1 or failures[0].kind not in ("gpu-memory", "gpu-driver", "host-memory"):
+        return tuple(failures)
+    first, frames = failures[0], loose[0]
+    decided = None if first.phase else phase_of(frames)
+    if decided is None:
+        return (replace(first, frames=frames), *failures[1:])
+    details = (*first.details, ("phase_from", f"{decided[1].file}:{decided[1].function} ({decided[1].where})"))
+    return (replace(first, frames=frames, phase="forward" if decided[0] == "loss" else decided[0], details=details), *failures[1:])
 
 
 def with_progress(failures: Sequence[Failure], texts: Sequence[Excerpt]) -> tuple[Failure, ...]:

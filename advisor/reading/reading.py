@@ -17,7 +17,7 @@ from advisor.reading.lines import excerpt
 from advisor.reading.masking import mask
 from advisor.reading.merge import GUESS, PRINTED, Ranked, merge, rank_of
 from advisor.reading.ordering import ordered
-from advisor.reading.progress import with_progress
+from advisor.reading.progress import with_loose, with_progress
 from advisor.reading.rule_lines import lines_of
 from advisor.reading.snapshot.telling import Told, joined
 from advisor.reading.told import failure_told
@@ -61,7 +61,7 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
     gathered.not_understood = without_given(gathered.not_understood, named, (source.name for source in gathered.sources))
     if not gathered.failures and not told and (said := failure_told(gathered.excerpts)) is not None:
         gathered.failures.append(said)
-    failures = with_progress(ordered(list(joined(tuple(gathered.failures), told)), gathered.stamps), gathered.excerpts)
+    failures = with_progress(with_loose(ordered(list(joined(tuple(gathered.failures), told)), gathered.stamps), gathered.loose), gathered.excerpts)
     guessed = [card for failure in failures[:1] if (card := capacity.card_of_failure(failure)) is not None]
     if not any(item.fact.field == "framework.name" and item.fact.value != "custom" for item in gathered.ranked):
         guessed += list(leaves.facts_of(gathered.seen_keys))

@@ -126,3 +126,28 @@ def test_frames_as_people_cut_them() -> None:
 def test_the_launcher_sets_the_world_anew() -> None:
     job = read([("cmd.sh", "WORLD_SIZE=1 CUDA_VISIBLE_DEVICES=0,1,2,3 torchrun --nproc_per_node=4 train.py --lr 1e-4")]).job
     assert job.hardware is not None and job.hardware.gpus_per_node == 4
+
+
+def test_a_traceback_pasted_apart_belongs_to_the_error() -> None:
+    frame = 'peft/utils/other.py", line 149, in prepare_model_for_kbit_training'
+    trace = f'  File "/usr/lib/python3/dist-packages/{frame}\n    param.data = param.data.to(torch.float32)\n'
+    failure = read([("output.txt", OOM), ("trace.txt", trace)]).evidence.failure
+    assert failure is not None and failure.frames[-1].function == "prepare_model_for_kbit_training" and failure.phase == "load"
+    both = read([("output.txt", OOM), ("trace.txt", trace), ("other.txt", trace.replace("149", "150"))]).evidence.failure
+    assert both is not None and not both.frames  # of two nobody knows which
+
+
+def test_an_error_that_a_sample_quotes_is_none_of_the_run() -> None:
+    quoted = 'sample 0: Why do I see "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB (GPU 0; 79.15 GiB total capacity)"?\n'
+    own = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    step()\nRuntimeError: INTERNAL ASSERT FAILED\n'
+    assert {f.kind for f in read([("log.txt", quoted + own)]).evidence.failures} == {"not-memory"}
+    assert {f.kind for f in read([("log.txt", 'Task failed with error "CUDA out of memory. Tried to allocate 2.00 GiB"\n')]).evidence.failures} == {
+        "gpu-memory"
+    }
+
+
+def test_the_engines_actual_share() -> None:
+    text = "Unsloth: vLLM loading Qwen/Qwen2.5-3B-Instruct with actual GPU Utilization = 88.47%\n" + OOM + "\n"
+    assert diagnose([("log.txt", text)]).findings[0].cause == "rollout-budget"
+    small = diagnose([("log.txt", text.replace("88.47", "48.47"))])
+    assert all(f.cause != "rollout-budget" for f in small.findings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import engine_share, waking
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -34,6 +35,17 @@ def _apart(run: Run, evidence: Evidence) -> str | None:
 
 def _returns(run: Run, evidence: Evidence) -> str | None:
     return "the trainer's own state comes back to a card of which the engine holds its share" if run.job.rollout and waking.trainer_returns(evidence) else None
+
+
+_ACTUAL = pattern(r"actual GPU Utilization = (\d{1,3}(?:\.\d{1,2})?)\s?%")
+MOST = 80.0  # per cent of a card that an engine takes for itself: what trains beside it has less than a fifth
+
+
+def _actual(_run: Run, evidence: Evidence) -> str | None:
+    if evidence.failure is None:
+        return None
+    shares = [(float(m[1]), line.where) for line in evidence.lines if (m := _ACTUAL.search(line.text)) is not None]
+    return next((f"the engine takes {share:g} % of the card ({where})" for share, where in shares if share >= MOST), None)
 
 
 RULE = Rule(
@@ -106,6 +118,14 @@ RULE = Rule(
             "NeMo-RL algorithms/grpo.py: without a refit prepare_for_generation maps weights and cache at once",
             pattern=r"\bwake_up\b|create_and_map",
             when=_apart,
+        ),
+        Mark(
+            "rollout-budget-actual",
+            3.0,
+            "the engine takes most of the card",
+            "unsloth_zoo/vllm_utils.py load_vllm: 'with actual GPU Utilization = n%', standby raises it above what was asked",
+            pattern=r"actual GPU Utilization = ",
+            when=_actual,
         ),
         Mark("rollout-budget-returns", 2.5, "the trainer comes back", "the frames of a move to the device outside the engine", when=_returns),
     ),
