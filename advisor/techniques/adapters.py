@@ -10,6 +10,7 @@ from advisor.techniques.technique import NotApplicable, technique
 
 RANK = 16  # PEFT's examples and most recipes; PEFT's own default is 8
 LEAST_RANK = 4
+EIGHT_BITS = frozenset({"fp8", "mxfp8", "nvfp4"})
 STOCK_PEFT = frozenset({"hf-trainer", "trl", "accelerate", "llama-factory", "axolotl", "custom", "ms-swift"})
 OWN_LINES = frozenset(
     {"hf-trainer", "accelerate", "custom", "deepspeed", "fsdp-qlora"}
@@ -82,6 +83,8 @@ def qlora(run: Run) -> Run | NotApplicable:
         return NotApplicable("a base packed by bitsandbytes cannot be split over tensor or pipeline ranks")
     if job.load is not None and job.load.materialise == "meta":
         return NotApplicable("bitsandbytes packs real weights while they are moved to the card; a meta-device load has none")
+    if job.precision.compute in EIGHT_BITS:  # a packed matrix is widened to 16 bits for its product
+        run = run.but(precision={"compute": "fp16" if card_lacks(run, "bf16") else "bf16", "fp8_recipe": None})
     method: dict[str, Any] = {"base": "nf4", "double_quant": True}
     if job.framework.name is None or job.framework.name in OWN_LINES:
         method["kbit_preparation"] = False  # the lines that the page gives freeze the base without widening the rest of it
@@ -118,7 +121,7 @@ def smaller_rank(run: Run) -> Run | NotApplicable:
 def fp8_training(run: Run) -> Run | NotApplicable:
     """Matrix products in 8-bit floating point: faster on cards that have it; weights and states stay as wide as they were."""
     job = run.job
-    if job.precision.compute in ("fp8", "mxfp8", "nvfp4"):
+    if job.precision.compute in EIGHT_BITS:
         return NotApplicable("the job computes in 8 bits or fewer already")
     reason = first(
         not_nvidia(run, "FP8 training in these libraries"),
