@@ -7,6 +7,7 @@ from advisor.render import words
 from advisor.views.shelves import card_table, framework_table, model_table, one_framework, one_model
 from advisor.views.words import plain
 
+UNVERIFIED = "From memory: not read again when this page was written, so check it before you rely on it"
 KINDS = {"causes": "Causes", "techniques": "Techniques", "cards": "Cards", "models": "Models", "frameworks": "Frameworks", "guides": "Guides"}
 ONE = {"models": one_model, "frameworks": one_framework}
 ALL = {"cards": card_table, "models": model_table, "frameworks": framework_table}
@@ -33,7 +34,17 @@ def pages(kind: str) -> list[tuple[str, str, str]]:
 def sources_of(front: dict) -> list[str]:
     listed = front.get("sources") or front.get("source") or []
     listed = [listed] if isinstance(listed, (str, dict)) else listed
-    return [", ".join(str(v) for v in s.values()) if isinstance(s, dict) else str(s) for s in listed]
+    return [told(s) if isinstance(s, dict) else str(s) for s in listed]
+
+
+def told(source: dict) -> str:
+    """A source in a line; what was not read again when the page was written says so in plain words."""
+    read = str(source.get("read") or "")
+    named = ", ".join(str(source[key]) for key in ("title", "where") if source.get(key))
+    rest = [str(value) for key, value in source.items() if key not in ("title", "where", "read")]
+    if "recalled" in read.lower():
+        return f"{named}. {UNVERIFIED}"
+    return ", ".join([named, *rest]) + (f". Read: {read}" if read else "")
 
 
 def article(kind: str, name: str) -> None:
@@ -68,7 +79,7 @@ def show_example(name: str) -> None:
 
 def overview(kind: str) -> None:
     """All pages of a kind by tier, in the order in which a plan looks."""
-    wanted = st.text_input(f"Look for one of {len(pages(kind))}", key=f"library-look:{kind}", placeholder="fp32", type="search").lower().split()
+    wanted = st.text_input(f"Look for one of {len(pages(kind))}", key=f"library-look:{kind}", placeholder="checkpoint", type="search").lower().split()
     found = [page for page in pages(kind) if all(word in f"{page[0]} {page[1]}".lower() for word in wanted)]
     if not found:
         st.markdown("None has this in its title or name.")

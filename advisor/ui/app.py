@@ -12,7 +12,9 @@ PAGES = folder("pages")
 # on a dark ground. A button that is a sentence ends in three dots on a phone. The first screen begins a hand's breadth below the menu.
 STYLE = """<style>
 :is([data-testid=stSliderThumbValue], [data-variant=segmented_control][data-selected=true]) p { color: CanvasText }
-:is([data-testid=stBaseButton-tertiary], [data-testid=stPageLink]) .stMarkdownEllipsis { white-space: normal; text-align: start }
+:is([data-testid=stBaseButton-tertiary], [data-testid=stPageLink]) :is(.stMarkdownEllipsis, .stMarkdownEllipsis p) {
+  white-space: normal !important; text-align: start
+}
 [data-testid=stMainBlockContainer] { padding-top: 4.5rem; padding-bottom: 4rem }
 </style>"""
 

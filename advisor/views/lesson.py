@@ -57,7 +57,7 @@ def show_prediction(name: str, lesson: lessons.Lesson, step: str, done: Done) ->
     st.header("Your prediction")
     st.markdown(lesson.ask.text)
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        st.number_input("GiB", min_value=0.0, value=None, step=0.5, key=f"learn-guess:{name}", placeholder="a rough figure is fine", persist_state="session")
+        st.number_input("GiB", min_value=0.0, value=None, step=0.5, key=f"learn-guess:{name}", placeholder="roughly", persist_state="session")
         kind: Kind = "secondary" if told is not None else "primary"
         st.button("Show the engine's figure", key=f"learn-reveal:{name}", type=kind, on_click=_reveal, args=(name, step, done))
     with st.expander("A hint", icon=":material/lightbulb:"):

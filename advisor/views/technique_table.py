@@ -85,8 +85,8 @@ def show_techniques(run: Run) -> None:
     st.markdown("Each change alone, with everything else as it is. Several together do not add up: tick them in Diagnose.")
     rows = [
         {
-            "Change": words.title("techniques", e.id),
             "Saves": gib(e.saves_bytes, 1),
+            "Change": words.title("techniques", e.id),
             "Needs then": gib(e.need_bytes, 1),
             "Verdict": VERDICTS.get(e.verdict, e.verdict),
             "Computing": None if e.computing is None else 100 * e.computing,
