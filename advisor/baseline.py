@@ -34,7 +34,7 @@ def content(side: Side, *, approved: bool = False) -> dict[str, Any]:
         "advisor_baseline": VERSION, "approved": datetime.date.today().isoformat() if approved else None, "name": side.name, "kind": side.kind,
         "peak": {"phase": side.phase, **dict(side.totals)}, "parts": dict(side.parts), "phases": dict(side.phases),
         "dtypes": {part: dict(found) for part, found in side.dtypes.items()}, "copies": dict(side.copies), "software": dict(side.software),
-        "job": dict(side.job),
+        "job": dict(side.job), **({"sites": dict(side.sites)} if side.sites else {}),
     }  # fmt: skip
 
 
@@ -61,6 +61,7 @@ def read(path: Path) -> tuple[Side, str | None]:
         side = Side(
             path.name, str(data["kind"]), data.get("job") or {}, {k: int(v) for k, v in peak.items() if k != "phase"}, str(peak["phase"]), dict(data["parts"]),
             dict(data["phases"]), {k: dict(v) for k, v in data["dtypes"].items()}, dict(data["copies"]), dict(data["software"]),
+            {str(k): int(v) for k, v in (data.get("sites") or {}).items()},
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CompareError(f"{path.name} is not in the baseline's form: {type(error).__name__} {error}") from None

@@ -1,20 +1,20 @@
-"""Any two of: job files, ledgers as JSON (estimated, probed, measured), logs of watched runs, baselines. Part by part, phase by phase, copy by copy."""
+"""Two sides of memory (:mod:`advisor.sides` loads them), part by part, phase by phase, copy by copy, place by place."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from advisor.job import Job, JobError, fields, read_job
+from advisor.job import Job, fields
 from advisor.units import show, signed
 
-MAX_BYTES = 16 * 1024 * 1024
-WIDTH = {"fp64": 8, "fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "int8": 1, "fp8": 1, "nf4": 0.5, "fp4": 0.5, "int4": 0.5}
+if TYPE_CHECKING:
+    from advisor.evidence import Evidence
 
-LOGGED_COPIES = frozenset({"duplicate-layout", "reference-copy", "resume-on-device"})
+WIDTH = {"fp64": 8, "fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "int8": 1, "fp8": 1, "nf4": 0.5, "fp4": 0.5, "int4": 0.5}
+MAX_PLACES = 20  # rows of a table of places: the largest differences
 
 
 class CompareError(ValueError):
@@ -35,6 +35,7 @@ class Side:
     dtypes: Mapping[str, Mapping[str, int]]  # bytes by dtype
     copies: Mapping[str, int]
     software: Mapping[str, str]
+    sites: Mapping[str, int] = field(default_factory=dict)  # by file:line, where a snapshot or a log knows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,39 +65,18 @@ class Comparison:
     copies_gone: tuple[str, ...]
     copies_new: tuple[str, ...]
     software: tuple[tuple[str, str | None, str | None], ...]
+    sites: tuple[Row, ...] = ()
+
+    @property
+    def tables(self) -> tuple[tuple[str, tuple[Row, ...]], ...]:
+        """Titles and the rows that differ, the largest difference first."""
+        found = (("Part at the peak", self.parts), ("Largest in phase", self.phases), ("Place", self.sites))
+        moved = [(title, sorted((row for row in rows if row.difference), key=lambda row: -abs(row.difference))) for title, rows in found]
+        return tuple((title, tuple(rows[: MAX_PLACES if title == "Place" else len(rows)])) for title, rows in moved if rows)
 
 
-def load(path: Path | str) -> Side:
-    """One side from a file; a job is resolved and estimated.
-
-    Raises:
-        CompareError, JobError: the file is none of them.
-        OSError: it can not be read.
-    """
-    file = Path(path)
-    with file.open("rb") as handle:
-        data = handle.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise CompareError(f"{file.name} is larger than {show(MAX_BYTES)}")
-    if data.lstrip()[:1] == b"{":
-        try:
-            found = json.loads(data)
-        except (ValueError, RecursionError):
-            found = None
-        if isinstance(found, dict) and "totals" in found and "peak" in found:
-            return of_json(file.name, found)
-        if found is None and (side := of_log(file.name, data)) is not None:
-            return side
-    try:
-        job = read_job(data, where=file.name)
-    except JobError as error:
-        says = "is neither a job file, the JSON of estimate, probe or validate, nor the log of a watched run"
-        raise CompareError(f"{file.name} {says}: {error}") from None
-    return of_job(file.name, job)
-
-
-def of_job(name: str, job: Job) -> Side:
-    """The estimate of a job.
+def of_job(name: str, job: Job, evidence: Evidence | None = None) -> Side:
+    """The estimate of a job, with what was read beside it.
 
     Raises:
         CompareError: a deciding fact is missing.
@@ -105,7 +85,7 @@ def of_job(name: str, job: Job) -> Side:
     from advisor.run import resolve
     from advisor.verdict import of_run
 
-    run = resolve(job)
+    run = resolve(job, *([] if evidence is None else [evidence]))
     ledger, verdict, sentence = of_run(run)
     if ledger is None:
         raise CompareError(f"{name} can not be estimated: {sentence}")
@@ -139,33 +119,13 @@ def of_json(name: str, data: Mapping[str, Any]) -> Side:
         raise CompareError(f"{name} has not the ledger's form: {type(error).__name__} {error}") from None
 
 
-def of_log(name: str, data: bytes) -> Side | None:
-    """One side from the log of a watched run: its largest observed step, and the copies that were found, by place. ``None``: no such log."""
-    from advisor.measurement.summing import events_of, summed
-
-    broken: list[int] = []
-    found = summed(events_of(data, broken=broken), broken)
-    peaks = found["peaks"]
-    if not peaks:
-        return None
-    phase = max(peaks, key=lambda name: int(peaks[name]))
-    copies = {f"{f['cause']} at {f.get('where')}": _logged(f.get("bytes")) for f in found["warnings"] if f["cause"] in LOGGED_COPIES}
-    return Side(
-        name, "measured", {}, {"max_allocated": peaks[phase]}, phase, found["parts"], peaks, {}, copies, {"torch": found["torch"]} if found["torch"] else {}
-    )
-
-
-def _logged(size: object) -> int:
-    """Bytes of a log's entry: whoever wrote the log, nothing but a whole number is one."""
-    return size if isinstance(size, int) and 0 <= size < 1 << 60 else 0
-
-
 def compare(a: Side, b: Side) -> Comparison:
     """What differs from a to b."""
     return Comparison(
         a, b, settings(a.job, b.job), _rows(a.totals, b.totals), _rows(a.parts, b.parts), _rows(a.phases, b.phases),
         tuple(sorted(set(a.copies) - set(b.copies))), tuple(sorted(set(b.copies) - set(a.copies))),
         tuple((n, a.software.get(n), b.software.get(n)) for n in sorted({*a.software, *b.software}) if a.software.get(n) != b.software.get(n)),
+        _rows(a.sites, b.sites),
     )  # fmt: skip
 
 
@@ -191,18 +151,19 @@ def markdown(found: Comparison) -> str:
     share = f", {(after / before - 1) * 100:+.1f} %" if before else ""
     lines = [f"**Peak memory: {show(before)} → {show(after)} ({signed(after - before)}{share})**", ""]
     lines += [f"`{found.a.name}` ({found.a.kind}, peak in {found.a.phase}) against `{found.b.name}` ({found.b.kind}, peak in {found.b.phase}).", ""]
-    for title, rows in (("Part at the peak", found.parts), ("Largest in phase", found.phases)):
-        moved = sorted((row for row in rows if row.difference), key=lambda row: -abs(row.difference))
-        if moved:
-            lines += [f"| {title} | before | after | difference |", "|---|--:|--:|--:|"]
-            lines += [f"| {row.name} | {_size(row.a)} | {_size(row.b)} | {signed(row.difference)} |" for row in moved]
-            lines.append("")
+    for title, rows in found.tables:
+        lines += [f"| {title} | before | after | difference |", "|---|--:|--:|--:|"]
+        lines += [f"| {_cell(row.name)} | {_size(row.a)} | {_size(row.b)} | {signed(row.difference)} |" for row in rows] + [""]
     if found.settings:
         lines += ["| Setting | before | after |", "|---|---|---|"]
         lines += [f"| {path} | {_text(x)} | {_text(y)} |" for path, x, y in found.settings] + [""]
     lines += [f"- new copy: {name}" for name in found.copies_new] + [f"- copy gone: {name}" for name in found.copies_gone]
     lines += [f"- {name}: {x or 'none'} → {y or 'none'}" for name, x, y in found.software]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _cell(name: str) -> str:
+    return name.replace("|", "/").replace("\n", " ")[:160]
 
 
 def _size(size: int | None) -> str:

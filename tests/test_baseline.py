@@ -106,8 +106,50 @@ def test_a_ledger_and_its_job_and_its_baseline_agree(folder: Path, capsys: pytes
 def test_what_is_no_job_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "x.json").write_text('{"hello": 1}')
     assert main(["compare", "job.json", "x.json"]) == 2
-    assert "neither a job file" in capsys.readouterr().err
+    assert "is neither a job file" in capsys.readouterr().err
     assert main(["compare", "job.json", "missing.json"]) == 2
+
+
+def test_configs_of_frameworks_are_sides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = "base_model: meta-llama/Llama-3.1-8B\nsequence_len: 4096\nmicro_batch_size: {0}\nadapter: lora\nlora_r: 16\noptimizer: adamw_torch\nbf16: true\n"
+    (folder / "a.yaml").write_text(config.format(1))
+    (folder / "b.yaml").write_text(config.format(4))
+    capsys.readouterr()
+    assert main(["compare", "a.yaml", "b.yaml", "--markdown"]) == 0
+    said = capsys.readouterr().out
+    assert "| batch.micro_batch | `1` | `4` |" in said and "| activations |" in said
+    (folder / "run").mkdir()
+    (folder / "run" / "config.yaml").write_text(config.format(4))
+    capsys.readouterr()
+    assert main(["compare", "b.yaml", "run", "--json"]) == 0
+    both = json.loads(capsys.readouterr().out)
+    assert both["a"]["totals"] == both["b"]["totals"] and both["settings"] == []
+
+
+def test_snapshots_are_compared_place_by_place(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.reading.snapshot.building import Recorded, dumped, frame, snapshot
+
+    def taken(name: str, kept: int) -> None:
+        recorded = Recorded()
+        segment = recorded.segment(64 << 20)
+        recorded.alloc(segment, 8 << 20, [frame("/work/train.py", "load", 12)])
+        if kept:
+            recorded.alloc(segment, kept, [frame("/work/train.py", "keep", 40)])
+        (folder / name).write_bytes(dumped(snapshot(recorded)))
+
+    taken("before.pickle", 0)
+    taken("after.pickle", 16 << 20)
+    capsys.readouterr()
+    assert main(["compare", "before.pickle", "after.pickle", "--markdown"]) == 0
+    said = capsys.readouterr().out
+    assert "8 MiB → 24 MiB (+16 MiB, +200.0 %)" in said
+    assert "| Place | before | after | difference |" in said and "train.py:keep" in said and "train.py:load" not in said
+    assert main(["baseline", "save", "before.pickle", "--to", "s.yaml"]) == 0
+    assert main(["baseline", "approve", "s.yaml"]) == 0
+    assert main(["baseline", "check", "s.yaml", "before.pickle"]) == 0
+    assert main(["baseline", "check", "s.yaml", "after.pickle"]) == 1
+    (folder / "bad.pickle").write_bytes(b"\x80\x04not a pickle")
+    assert main(["compare", "before.pickle", "bad.pickle"]) == 2
 
 
 def test_a_watched_run_is_a_side_and_a_copy_that_appears_in_it_is_drift(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="save|approve|check")
-    save = actions.add_parser("save", help="write the profile of a job or of a ledger's JSON")
-    save.add_argument("source", metavar="JOB", help="a job file, or the --json of estimate, probe or validate")
+    save = actions.add_parser("save", help="write the profile of a job, a ledger's JSON, a snapshot or a watched run")
+    save.add_argument("source", metavar="JOB", help="a job file, or anything else that `advisor compare` takes")
     save.add_argument("--to", type=Path, metavar="FILE", help="default: JOB with .baseline.yaml")
     approve = actions.add_parser("approve", help="mark a profile as approved, after review")
     approve.add_argument("file", type=Path, metavar="FILE")
     check = actions.add_parser("check", help="name what has drifted; exit code 1 where something has")
     check.add_argument("file", type=Path, metavar="FILE")
-    check.add_argument("source", metavar="JOB", help="a job file, or the --json of estimate, probe or validate")
+    check.add_argument("source", metavar="JOB", help="a job file, or anything else that `advisor compare` takes")
     check.add_argument("--tolerance", type=float, default=3.0, metavar="PERCENT", help="how much the peak may grow (default 3)")
     add_forms(check)
 

@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("a", metavar="A", help="a job file, the --json of estimate, probe or validate, the log of a watched run, or a baseline")
+    parser.add_argument(
+        "a",
+        metavar="A",
+        help="a job file, a framework's config, the --json of estimate, probe or validate, a memory snapshot, a watched run's log, a folder, a baseline",
+    )
     parser.add_argument("b", metavar="B", help="likewise: what A became")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print everything as JSON, an error too")
@@ -39,11 +43,9 @@ def run(args: argparse.Namespace) -> int:
     paper = output.sheet()
     before, after = found.a.totals.get("max_allocated", 0), found.b.totals.get("max_allocated", 0)
     paper.say(f"Peak: {show(before)} in {found.a.phase} ({found.a.kind}), {show(after)} in {found.b.phase} ({found.b.kind}): {signed(after - before)}.", "bold")
-    for title, rows in (("Parts at the peak", found.parts), ("Phases", found.phases)):
-        moved = sorted((row for row in rows if row.difference), key=lambda row: -abs(row.difference))
-        if moved:
-            paper.heading(title)
-        for row in moved:
+    for title, rows in found.tables:
+        paper.heading(title)
+        for row in rows:
             paper.say(f"{row.name}: {show(row.a or 0)} to {show(row.b or 0)} ({signed(row.difference)})", indent=2, hang=4)
     if found.settings:
         paper.heading("Settings")
@@ -66,12 +68,14 @@ def side(name: str) -> Side:
     """
     from pathlib import Path
 
-    from advisor import baseline, compare
+    from advisor import baseline, sides
 
     path = Path(name)
     try:
-        with path.open("rb") as handle:
-            head = handle.read(200)
-        return baseline.read(path)[0] if b"advisor_baseline" in head else compare.load(path)
+        if path.is_file():
+            with path.open("rb") as handle:
+                if b"advisor_baseline" in handle.read(200):
+                    return baseline.read(path)[0]
+        return sides.load(path)
     except OSError as error:
         raise UserError(f"{name} cannot be read: {error.strerror or error}") from None
