@@ -58,7 +58,7 @@ RULE = Rule(
             3.5,
             "a module is moved as a whole",
             "torch/nn/modules/module.py to/cuda/_apply; transformers Trainer._move_model_to_device",
-            pattern=r"nn/modules/module\.py:(to|cuda|_apply)\b|trainer\.py:_move_model_to_device",
+            pattern=r"nn/modules/module\.py:(to|cuda|_apply|convert)\b|trainer\.py:_move_model_to_device",
             on="frame",
             when=lambda run, e: "" if sharded(run) and in_phase(e, "load", "eval", None) else None,
         ),
