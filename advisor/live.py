@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from advisor.object_kinds import attention_name, base_layout, optimizer_name
+
 if TYPE_CHECKING:
     from advisor.report import Report
 
@@ -19,13 +21,6 @@ WHERE = "the live objects"
 MAX_TEXT = 200_000  # characters of an error's text
 MAX_FRAMES = 200
 DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-ATTENTION = {"flash_attention_2": "flash-2", "flash_attention_3": "flash-3", "sdpa": "sdpa", "eager": "eager", "flex_attention": "flex"}
-# Names of optimizer classes: torch.optim, transformers.optimization, bitsandbytes.optim (its optim/__init__.py), torchao.optim, deepspeed.ops
-OPTIMIZERS = {
-    "adamw": "adamw", "adam": "adamw", "fusedadam": "adamw", "adamw32bit": "adamw", "adamw8bit": "adamw-8bit", "adam8bit": "adamw-8bit",
-    "pagedadamw": "paged-adamw", "pagedadamw32bit": "paged-adamw", "pagedadamw8bit": "paged-adamw-8bit", "pagedadam8bit": "paged-adamw-8bit",
-    "adamw4bit": "adamw-4bit", "adafactor": "adafactor", "sgd": "sgd", "lion": "lion", "muon": "muon", "deepspeedcpuadam": "cpu-adam",
-}  # fmt: skip
 TOKENS = ("input_ids", "inputs_embeds", "labels", "attention_mask")  # locals of a frame that tell batch and length
 
 
@@ -88,8 +83,7 @@ def _of_model(model: Any) -> Iterator[tuple[str, Any]]:
         if name:
             yield "model.name", name
         yield "model.config", {k: v for k, v in config.to_dict().items() if isinstance(v, (int, float, str, bool, list, dict)) and not k.startswith("_")}
-        attention = ATTENTION.get(str(getattr(config, "_attn_implementation", "")))
-        if attention:
+        if attention := attention_name(model):
             yield "activations.attention", attention
     parameters = list(model.parameters())
     adapters = getattr(model, "peft_config", None)
@@ -100,11 +94,8 @@ def _of_model(model: Any) -> Iterator[tuple[str, Any]]:
             sizes[dtype] = sizes.get(dtype, 0) + p.numel()
     if sizes:
         yield "precision.weights", max(sizes, key=sizes.__getitem__)
-    if getattr(model, "is_loaded_in_4bit", False):
-        kind = getattr(getattr(config, "quantization_config", None), "bnb_4bit_quant_type", "fp4")  # bitsandbytes' own default
-        yield "method.base", kind if kind in ("nf4", "fp4") else "nf4"
-    elif getattr(model, "is_loaded_in_8bit", False):
-        yield "method.base", "int8"
+    if layout := base_layout(model):
+        yield "method.base", layout
     checkpointed = getattr(model, "is_activation_checkpointing", None)  # transformers 5's name; asking for the older one there warns
     if checkpointed is None:
         checkpointed = getattr(model, "is_gradient_checkpointing", None)
@@ -128,9 +119,7 @@ def _of_adapters(config: Any) -> Iterator[tuple[str, Any]]:
 
 def _of_optimizer(optimizer: Any) -> Iterator[tuple[str, Any]]:
     inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper
-    name = OPTIMIZERS.get(type(inner).__name__.lower().replace("_", ""))
-    if name == "sgd" and any(group.get("momentum") for group in inner.param_groups):
-        name = "sgd-momentum"
+    name = optimizer_name(inner)
     if name is not None:
         yield "optimizer.name", name
 

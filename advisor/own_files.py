@@ -18,7 +18,6 @@ from typing import Any
 from advisor.evidence import Evidence
 from advisor.file_editing import Path, canonical, edited
 from advisor.job import Job
-from advisor.knowledge import KnowledgeError
 
 _CALL = re.compile(r"^[\w.]+\(\.\.\., ?(.*)\)$", re.DOTALL)
 
@@ -119,12 +118,11 @@ def _spot(contents: Mapping[str, str], evidence: Evidence, framework: str, key: 
 @cache
 def _keys(framework: str) -> Mapping[str, tuple[str, ...]]:
     """Keys of a framework's table and of those that it inherits, each with the calls in which alone it has its meaning."""
-    from advisor.frameworks.table import stack
+    from advisor.frameworks.table import names, stack
 
-    try:
-        tables = {table.name: table for table in stack(framework)}
-    except KnowledgeError:  # a layer's name that is no table ("script", "launch"): it has no keys
+    if framework not in names():  # a layer's name that is no table ("script"): it has no keys
         return {}
+    tables = {table.name: table for table in stack(framework)}
     found: dict[str, tuple[str, ...]] = {}
     name: str | None = framework
     while name is not None and name in tables:

@@ -149,3 +149,17 @@ def test_a_real_model_and_optimizer() -> None:
 def test_torch_is_not_loaded_for_it() -> None:
     code = "import sys, advisor; r = advisor.diagnose([('e', 'CUDA out of memory')]); assert 'torch' not in sys.modules and 'ipywidgets' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("name", "momentum", "known"),
+    [
+        ("AdamW", 0, "adamw"), ("GaLoreAdamW", 0, "galore-adamw"), ("PagedAdamW8bit", 0, "paged-adamw-8bit"), ("DeepSpeedCPUAdam", 0, "cpu-adam"),
+        ("SGD", 0, "sgd"), ("SGD", 0.9, "sgd-momentum"), ("MyOptimizer", 0, None),
+    ],
+)  # fmt: skip
+def test_an_optimizer_is_known_by_its_class(name: str, momentum: float, known: str | None) -> None:
+    from advisor.object_kinds import optimizer_name
+
+    made = type(name, (), {"param_groups": [{"momentum": momentum}]})()
+    assert optimizer_name(made) == known

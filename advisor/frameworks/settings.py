@@ -8,9 +8,8 @@ from typing import Any
 from advisor.frameworks.codecs import CODECS
 from advisor.frameworks.derive import DERIVATIONS, RANK_KEY
 from advisor.frameworks.syntax import render
-from advisor.frameworks.table import ANY, Case, Entry, Table, of_framework, stack
+from advisor.frameworks.table import ANY, Case, Entry, Table, names, of_framework, stack
 from advisor.job import Job, Section
-from advisor.knowledge import KnowledgeError
 
 _FALLBACK = "hf-trainer"  # whose lines are shown where no framework is named
 _EITHER = frozenset({"accelerate"})  # the same setting stands in accelerate's file or in the DeepSpeed or FSDP config that it names: both are shown
@@ -29,11 +28,7 @@ def settings(before: Job, after: Job, framework: str | None, *, follows: Contain
     if not wanted:
         return {}
     name = (of_framework(framework) or framework) if framework else _FALLBACK
-    try:
-        tables = stack(name)
-    except KnowledgeError:  # a framework without a table
-        tables = stack(_FALLBACK)
-    return lines(wanted, after, tables, follows)
+    return lines(wanted, after, stack(name if name in names() else _FALLBACK), follows)
 
 
 def lines(wanted: Mapping[str, Any], after: Job, tables: Sequence[Table], follows: Container[str] = ()) -> dict[str, tuple[str, ...]]:
@@ -100,7 +95,7 @@ def written(entry: Entry, wanted: Mapping[str, Any], after: Job, follows: Contai
         assert entry.key is not None
         try:
             raw = CODECS[entry.codec or "count"].write(wanted[entry.field])
-        except (KeyError, ValueError, TypeError):
+        except KeyError:
             return  # a value that this key does not take: fp8 where only wider dtypes can be named
         yield entry.key, raw, frozenset({entry.field})
         return

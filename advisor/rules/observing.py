@@ -109,7 +109,7 @@ def told(rule: Rule, hypothesis: Run, evidence: Evidence) -> Iterator[Says]:
 
 
 def of_none(evidence: Evidence) -> float:
-    """What the observations add to "none of these": where a known cause was remedied in vain, nothing is taken from the unknown ones."""
+    """What the kernel's word adds to "none of these": an out-of-memory kill that it reports leaves little for unknown causes; that it reports none, more."""
     return 0.0 if not set(evidence.marks) & _KERNEL else math.log((1 - CERTAIN if "seen-oom-kill" in evidence.marks else 1.0) / UNSETTLED)
 
 

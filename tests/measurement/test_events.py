@@ -106,7 +106,7 @@ def test_the_course_keeps_the_step_phase_beside_the_steps_number() -> None:
 
 def test_a_live_quantised_base_is_told() -> None:
     pytest.importorskip("torch", reason="torch is not installed")
-    from advisor.measurement.watching.described import base_layout
+    from advisor.object_kinds import base_layout
 
     config = SimpleNamespace(quantization_config=SimpleNamespace(bnb_4bit_quant_type="nf4"))
     assert base_layout(SimpleNamespace(is_loaded_in_4bit=True, config=config)) == "nf4"

@@ -9,14 +9,9 @@ import torch
 
 from advisor.measurement.watching import configured
 from advisor.measurement.watching.owned import short
+from advisor.object_kinds import attention_name, base_layout, optimizer_name
 
 _PRIVATE = ("name_or_path", "id2label", "label2id", "task_specific_params", "auto_map", "custom_pipelines")  # paths, labels and code of the user
-_OPTIMIZERS = {
-    "AdamW": "adamw", "Adam": "adamw", "FusedAdam": "adamw", "AdamW8bit": "adamw-8bit", "Adam8bit": "adamw-8bit", "PagedAdamW": "paged-adamw",
-    "PagedAdamW32bit": "paged-adamw", "PagedAdamW8bit": "paged-adamw-8bit", "AdamW4bit": "adamw-4bit", "Adafactor": "adafactor", "Lion": "lion",
-    "Muon": "muon", "GaLoreAdamW": "galore-adamw", "DeepSpeedCPUAdam": "cpu-adam",
-}  # fmt: skip
-_ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash_attention_2": "flash-2", "flash_attention_3": "flash-3", "flex_attention": "flex"}
 _WIDE = ("fp32", "bf16", "fp16")
 MAX_LIST = 512  # entries of a list in a config (layer types of every layer): longer ones are no shape
 
@@ -88,14 +83,6 @@ def _method(model: torch.nn.Module) -> dict[str, Any]:
     return {} if not trained else {"kind": "full" if trained == {True} else "freeze"}
 
 
-def base_layout(model: Any) -> str | None:
-    """How bitsandbytes holds the base: transformers marks the model, and its config keeps the type (fp4 unless told)."""
-    if getattr(model, "is_loaded_in_4bit", False):
-        kind = getattr(getattr(getattr(model, "config", None), "quantization_config", None), "bnb_4bit_quant_type", "fp4")
-        return kind if kind in ("nf4", "fp4") else "nf4"
-    return "int8" if getattr(model, "is_loaded_in_8bit", False) else None
-
-
 def _precision(model: torch.nn.Module, autocast: torch.dtype | None) -> dict[str, Any]:
     weights, gradients = (_widest_share(p for p in model.parameters() if not trained or p.requires_grad) for trained in (False, True))
     compute = short(autocast) if autocast is not None else None
@@ -114,20 +101,18 @@ def _widest_share(parameters: Iterable[torch.Tensor]) -> str | None:
 def _optimizer(optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
     if optimizer is None:
         return {}
-    name = type(optimizer).__name__
-    defaults = optimizer.defaults
-    if name == "SGD":
-        return {"name": "sgd-momentum" if defaults.get("momentum") else "sgd"}
+    name, defaults = optimizer_name(optimizer), optimizer.defaults
+    if name in ("sgd", "sgd-momentum"):
+        return {"name": name}
     kind = "fused" if defaults.get("fused") else "for-loop" if defaults.get("foreach") is False else None
     states = {short(v.dtype) for s in optimizer.state.values() if isinstance(s, dict) for v in s.values() if isinstance(v, torch.Tensor) and v.numel() > 1}
     only = next(iter(states)) if len(states) == 1 else None
-    return _known(name=_OPTIMIZERS.get(name), states=only if only in (*_WIDE, "int8") else None, implementation=kind)
+    return _known(name=name, states=only if only in (*_WIDE, "int8") else None, implementation=kind)
 
 
 def _activations(model: torch.nn.Module, recomputes: bool | None) -> dict[str, Any]:
     on = configured.checkpointing(model) is not None if recomputes is None else recomputes
-    kernel = getattr(getattr(model, "config", None), "_attn_implementation", None)
-    return _known(checkpointing="full" if on else "none", attention=_ATTENTION.get(kernel) if isinstance(kernel, str) else None)
+    return _known(checkpointing="full" if on else "none", attention=attention_name(model))
 
 
 def _parallel(model: torch.nn.Module) -> dict[str, Any]:
