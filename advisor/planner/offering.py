@@ -84,12 +84,17 @@ def by_saving(bench: Bench, base: Candidate, singles: list[Change]) -> list[Chan
 
 
 def _gain(bench: Bench, base: Candidate, change: Change, openers: list[str]) -> int:
-    """Bytes that a change saves alone, or, where it does not apply alone, on top of what opens the way for it."""
+    """Bytes that a change saves alone, or, where it does not alone, on top of what opens the way for it.
+
+    Halving the micro batch of a full fine-tuning keeps gradients from pass to pass, and saves nothing; of adapters it saves half the activations.
+    """
     alone = bench.measure((*base.changes, change))
-    if alone is not None:
-        return max(base.used_bytes - alone.used_bytes, _lowers_a_phase(alone, base))
-    gain = 0
+    gain = max(base.used_bytes - alone.used_bytes, _lowers_a_phase(alone, base)) if alone is not None else 0
+    if gain > 0:
+        return gain
     for opener in openers:
+        if opener == change[0]:
+            continue
         opened, both = bench.measure((*base.changes, (opener, 1))), bench.measure((*base.changes, (opener, 1), change))
         if opened is not None and both is not None:
             gain = max(gain, opened.used_bytes - both.used_bytes)

@@ -196,3 +196,14 @@ def test_where_nothing_fits_no_last_resort_stands_before_recomputation() -> None
     assert names[-1] == "larger-gpu"
     assert "gradient-checkpointing" in names
     assert "offload-activations" not in names
+
+
+def test_a_smaller_batch_that_pays_only_beside_a_packed_base_is_found() -> None:
+    """Alone it makes full fine-tuning keep its gradients from pass to pass; beside adapters it comes before anything waits for the host."""
+    start = run(
+        model={"name": "Qwen/Qwen2.5-14B"}, method={"kind": "full"}, batch={"micro_batch": 16, "seq_len": 512}, framework={"name": "hf-trainer"},
+        hardware={"gpu": "t4-16gb", "gpus_per_node": 1}, activations={"checkpointing": "full"},
+    )  # fmt: skip
+    names = [step.technique for step in plan(start).steps]
+    assert "smaller-micro-batch" in names
+    assert "offload-activations" not in names
