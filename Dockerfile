@@ -1,5 +1,5 @@
 # docker build -t advisor . && docker run -p 8501:8501 advisor
-# The small image has no torch; --build-arg EXTRAS='[probe]' adds the probe.
+# The small image has no torch; --build-arg EXTRAS='[probe]' adds the probe, '[postgres]' PostgreSQL, '[login]' logins, '[probe,postgres,login]' all.
 FROM python:3.12-slim
 ARG EXTRAS=""
 RUN useradd --create-home --uid 1000 advisor
@@ -13,5 +13,5 @@ USER advisor
 WORKDIR /home/advisor
 ENV PYTHONDONTWRITEBYTECODE=1 STREAMLIT_BROWSER_GATHER_USAGE_STATS=false
 EXPOSE 8501
-HEALTHCHECK --interval=30s --timeout=3s CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8501/_stcore/health', timeout=2)"]
+HEALTHCHECK --interval=30s --timeout=3s --start-period=15s CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8501/_stcore/health', timeout=2)"]
 ENTRYPOINT ["advisor", "ui", "--port", "8501", "--address", "0.0.0.0"]

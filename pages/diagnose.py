@@ -19,7 +19,7 @@ from advisor.views.field_widget import NOT_KNOWN
 from advisor.views.leaving import show_leaving
 from advisor.views.ledger_chart import show_ledger
 from advisor.views.parts import open_part
-from advisor.views.proving import TOLD, forget, measured_now, show_proof, show_told
+from advisor.views.proving import forget, measured_now, show_proof, show_told, tell
 from advisor.views.saving import texts_of
 from advisor.views.together import tick, ticks_to_share, untouched
 from advisor.views.verdict import banner, figures, printed
@@ -87,10 +87,9 @@ def take_link(query: str | dict[str, str]) -> None:
     HELD.dropped, HELD.texts = (*opened.dropped, *lost), ()
     if opened.job != Job() or opened.evidence != Evidence():
         answer(Reading(opened.job, opened.evidence))
-        if told is not None:
-            HELD[TOLD] = told
         if ticks is not None:
             tick(HELD.report.plan, ticks)
+        tell(HELD.report, told)
 
 
 def take_pasted() -> None:

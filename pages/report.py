@@ -8,11 +8,12 @@ from advisor import knowledge
 from advisor.diagnosis import diagnose_reading
 from advisor.reading import Reading, read
 from advisor.render import words
-from advisor.share import link, open_link, ticks_of, with_ticks
+from advisor.share import link, measured_of, open_link, ticks_of, with_measured, with_ticks
 from advisor.stating import StatingError, state, validated
 from advisor.views.causes import show_causes
 from advisor.views.changes import show_changes
 from advisor.views.ledger_chart import show_ledger
+from advisor.views.proving import forget, measured_now, show_told, tell
 from advisor.views.saving import sender, store_engine
 from advisor.views.together import tick, ticks_to_share, untouched
 from advisor.views.verdict import banner, figures, printed
@@ -98,6 +99,8 @@ if HELD.get("report-shown") != id:  # what was ticked on another report says not
     untouched()
     if (ticks := ticks_of(body["link"])) is not None:
         tick(report.plan, ticks)
+    forget()
+    tell(report, measured_of(body["link"]))
 st.caption(f"Saved on {day(saved.created)} with version {plain(body.get('advisor', 'not known'))}; kept until {day(saved.expires)}.")
 for text in dropped:
     st.warning(f"It held something that could not be used: {plain(text)}", icon=":material/link_off:")
@@ -105,6 +108,8 @@ if (report.verdict, report.sentence) != (body.get("verdict"), body.get("sentence
     st.markdown(f"It said then: **{words.VERDICTS.get(body.get('verdict'), 'not known')}**. {plain(body.get('sentence') or '')} Computed again today:")
 banner(report.verdict, report.sentence)
 figures(report.ledger, report.capacity_bytes, report.capacity_why)
+with st.container():  # always there, for the same reason
+    show_told(report)
 printed(report.evidence.failure, report.ledger)
 if report.ledger is not None and report.ledger.peak().bytes:
     st.header("Who holds the memory, and when")
@@ -116,7 +121,7 @@ if body.get("texts"):
         for name, content in body["texts"]:
             st.caption(plain(name))
             st.code(content, language=None, wrap_lines=True, height=240)
-shared = with_ticks(link(reading.job, reading.evidence), ticks_to_share(report))
+shared = with_measured(with_ticks(link(reading.job, reading.evidence), ticks_to_share(report)), measured_now(report))
 st.page_link(knowledge.folder("pages") / "diagnose.py", label="Open it in Diagnose", icon=":material/troubleshoot:", query_params=shared.parameters or None)
 
 st.header("Did it help?")

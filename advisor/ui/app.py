@@ -5,6 +5,7 @@ from pathlib import Path
 import streamlit as st
 
 from advisor.knowledge import folder
+from advisor.views.login import admitted
 from advisor.views.warming import seen
 
 PAGES = folder("pages")
@@ -20,6 +21,8 @@ STYLE = """<style>
 
 st.set_page_config(page_title="Training memory advisor", page_icon=Path(__file__).with_name("icon.png"), layout="wide")
 st.html(STYLE)
+if not admitted():
+    st.stop()
 page = st.navigation(
     [
         st.Page(

@@ -24,7 +24,7 @@ from advisor.views.together import ticked
 from advisor.views.words import plain
 
 KEPT = "measured"  # what this session measured: Found
-TOLD = "measured-told"  # what the link that was opened says of it: Measured
+TOLD = "measured-told"  # what the link that was opened says of it, and what it ticked: (Measured, techniques)
 DECIDING = ("model.name", "batch.micro_batch", "batch.seq_len", "method.kind", "precision.weights", "optimizer.name", "activations.checkpointing")
 AS_IT_WAS, WITH_TICKS = "as it was", "with what is ticked"
 
@@ -56,8 +56,8 @@ def measured_now(report: Report) -> Measured | None:
     """What was measured of this report's run, with the changes that are ticked now, here or by whoever shared the link."""
     kept: Found | None = st.session_state.get(KEPT)
     if kept is None or report.run is None:
-        told: Measured | None = st.session_state.get(TOLD)
-        return told
+        told, chosen = st.session_state.get(TOLD) or (None, ())
+        return None if told is None or (told.changed and chosen != ticked(report.plan)) else told
     run = _with_ticks(report) if kept.told.changed else report.run
     return kept.told if run is not None and _query(run) == kept.of else None
 
@@ -72,6 +72,11 @@ def show_told(report: Report) -> None:
     beside = _estimate_beside(run, found)
     by = "" if KEPT in st.session_state else " This is what the link says; its estimate was computed again here."
     st.markdown(f":material/straighten: **Measured** on {plain(found.device)}. {which}: **{show(found.bytes)}** allocated at the peak{beside}.{by}")
+
+
+def tell(report: Report, told: Measured | None) -> None:
+    """What the link of this report says was measured."""
+    st.session_state[TOLD] = (told, ticked(report.plan))
 
 
 def forget() -> None:

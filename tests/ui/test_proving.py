@@ -78,6 +78,10 @@ def test_the_ticked_plan_is_measured_and_report_and_link_say_so() -> None:
     assert "**Measured** on NVIDIA A100" in texts(other) and "what the link says" in texts(other)
     assert parameters(other)["measured"] == parameters(at)["measured"]
 
+    box = next(box for box in other.checkbox if str(box.key).startswith("tick:"))
+    box.uncheck().run()
+    assert "**Measured** on" not in texts(other), "the link tells of the changes that it ticks"
+
     first = next(box for box in at.checkbox if str(box.key).startswith("tick:"))
     first.uncheck().run()
     assert "**Measured** on" not in texts(at) and "measured" not in at.query_params, "it was measured with other changes"
