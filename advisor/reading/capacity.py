@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from advisor import cards
 from advisor.evidence import Backend, Device, Fact, Failure
-from advisor.reading.merge import GUESS, PRINTED, Ranked
+from advisor.reading.merge import GUESS, PRINTED, PROSE, Ranked
+from advisor.reading.pattern import pattern
 from advisor.units import GIB, show
 
+_SIZED, _SIZE = pattern(r"\d{2,3} ?G(?:i?B)?\b"), pattern(r"-\d{1,3}gb$")
 _VENDORS: dict[Backend, tuple[str, ...]] = {"cuda": ("nvidia",), "hip": ("amd",), "mps": ("apple",), "xpu": ("intel",), "npu": ("huawei",)}
 
 
@@ -29,6 +32,21 @@ def card_of_failure(failure: Failure) -> Ranked | None:
         return Ranked(Fact("hardware.gpu", found[0].id, "inferred", failure.where, f"only this card shows a total of {show(total)}", text), GUESS)
     why = f"one of {len(found)} cards that show a total of {show(total)}"
     return Ranked(Fact("hardware.gpu", found[0].id, "assumed", failure.where, why, text, tuple(card.id for card in found[1:])), GUESS)
+
+
+def sized(ranked: Sequence[Ranked], failures: Sequence[Failure]) -> list[Ranked]:
+    """The facts; a card that a remark names without its memory is the one of that name whose total the error prints (V100 16 and 32 GB)."""
+    total = next((f.capacity_bytes for f in failures if f.capacity_bytes is not None), None)
+    if total is None:
+        return list(ranked)
+    out = []
+    for item in ranked:
+        fact = item.fact
+        if fact.field == "hardware.gpu" and item.rank == PROSE and isinstance(fact.value, str) and not _SIZED.search(fact.text or ""):
+            found = cards.find(_SIZE.sub("", fact.value), total)
+            item = replace(item, fact=replace(fact, value=found.id)) if found is not None else item
+        out.append(item)
+    return out
 
 
 def cards_of_devices(devices: tuple[Device, ...]) -> list[Ranked]:

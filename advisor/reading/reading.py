@@ -65,6 +65,7 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
     guessed = [card for failure in failures[:1] if (card := capacity.card_of_failure(failure)) is not None]
     if not any(item.fact.field == "framework.name" and item.fact.value != "custom" for item in gathered.ranked):
         guessed += list(leaves.facts_of(gathered.seen_keys))
+    gathered.ranked = capacity.sized(gathered.ranked, failures)
     merged = merge([*guessed, *capacity.cards_of_devices(tuple(gathered.devices)), *gathered.ranked])
     if (stored := binary.stored_width(merged.job, gathered.seen_keys)) is not None and merged.job.get("load.dtype") is None:
         merged = merge([*guessed, *capacity.cards_of_devices(tuple(gathered.devices)), Ranked(stored, GUESS), *gathered.ranked])

@@ -151,3 +151,9 @@ def test_the_engines_actual_share() -> None:
     assert diagnose([("log.txt", text)]).findings[0].cause == "rollout-budget"
     small = diagnose([("log.txt", text.replace("88.47", "48.47"))])
     assert all(f.cause != "rollout-budget" for f in small.findings)
+
+
+def test_a_card_named_without_its_memory_is_the_one_that_the_error_shows() -> None:
+    error = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 250.00 MiB (GPU 6; 31.75 GiB total capacity; 21.75 MiB free)"
+    assert read([("error.txt", error), ("q.txt", "I train on 8 x V100 with DeepSpeed.")]).job.get("hardware.gpu") == "v100-32gb"
+    assert read([("error.txt", error), ("q.txt", "I train on 8 x V100 16GB with DeepSpeed.")]).job.get("hardware.gpu") == "v100-16gb"
