@@ -19,6 +19,7 @@ _STORED_AS = re.compile(
     r"(?:[-_.](?:unsloth|bnb|4bit|8bit|dynamic|gptq|awq|int4|int8|fp8|fp16|bf16|gguf|hf|w4a16|w8a8|q4_k_m|nf4|mxfp4|exl2|quantized|fp8-dynamic))+$",
     re.IGNORECASE,
 )
+_AT_STEP = re.compile(r"-intermediate-step-[\w.-]{1,40}$")  # checkpoints of one run: TinyLlama-1.1B-intermediate-step-715k-1.5T
 _VARIANT = re.compile(r"[-_](?:instruct|chat|base|it|pt|sft|dpo)(?:[-_](?:hf|v\d(?:\.\d)?|\d{4}))?$", re.IGNORECASE)
 
 
@@ -86,7 +87,7 @@ def find(name: str) -> Preset | None:
     if tail in tails:
         return _load(tails[tail], f"the last part of {name.strip()!r} is its name; the same shape is assumed")
     bare = _STORED_AS.sub("", tail)
-    for candidate in (bare, _VARIANT.sub("", bare)):
+    for candidate in (bare, _VARIANT.sub("", bare), _AT_STEP.sub("", bare)):
         for form in (candidate, f"{candidate}-instruct", f"{candidate}-hf", f"{candidate}-base", f"{candidate}-it", f"{candidate}-chat"):
             if form in tails:
                 return _load(tails[form], f"{name.strip()!r} without its suffix is its name; the same shape is assumed")

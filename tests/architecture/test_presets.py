@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from advisor.architecture import presets
+from advisor.architecture import presets, read
 
 
 @pytest.mark.parametrize(
@@ -51,3 +51,26 @@ def test_every_name_is_there_and_one_look_up_is_quick() -> None:
     start = time.perf_counter()
     presets.find("Qwen/Qwen2.5-14B")
     assert time.perf_counter() - start < 0.02
+
+
+@pytest.mark.parametrize(
+    ("asked", "hub_id", "parameters"),
+    [
+        ("deepseek-ai/deepseek-llm-7b-chat", "deepseek-ai/deepseek-llm-7b-base", 6_910_365_696),
+        ("mistralai/Mistral-7B-v0.2", "mistralai/Mistral-7B-Instruct-v0.2", 7_241_732_096),
+        ("alpindale/Mistral-7B-v0.2-hf", "mistralai/Mistral-7B-Instruct-v0.2", 7_241_732_096),
+        ("TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T", "TinyLlama/TinyLlama-1.1B-Chat-v1.0", 1_100_048_384),
+        ("TinyLlama/TinyLlama-1.1B-intermediate-step-955k-token-2T", "TinyLlama/TinyLlama-1.1B-Chat-v1.0", 1_100_048_384),
+        ("stabilityai/stablelm-zephyr-3b", "stabilityai/stablelm-3b-4e1t", 2_795_443_200),
+        ("stabilityai/stablelm-2-1_6b", "stabilityai/stablelm-2-1_6b", 1_644_515_328),
+    ],
+)
+def test_models_that_configs_name(asked: str, hub_id: str, parameters: int) -> None:
+    found = presets.find(asked)
+    assert found is not None
+    assert (found.hub_id, found.parameters, read(found.config).parameters) == (hub_id, parameters, parameters)
+
+
+def test_a_window_belongs_to_its_version() -> None:
+    windows = {name: presets.find(f"mistralai/{name}") for name in ("Mistral-7B-Instruct-v0.1", "Mistral-7B-Instruct-v0.2")}
+    assert [preset.config["sliding_window"] for preset in windows.values() if preset is not None] == [4096, None]
