@@ -84,7 +84,7 @@ def _spread(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) 
     below, above = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
     varied = [f for f in run.facts.values() if f.alternatives][:MOST_FACTS]
     changes = [[_with(run, fact, other) for other in fact.alternatives] for fact in varied]
-    for changed_runs in (*changes, *_other_versions(run), _shorter(run)):
+    for changed_runs in (*changes, *_other_versions(run), _shorter(run), _unlimited(run)):
         low, high = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
         for changed in changed_runs:
             if changed is None:
@@ -117,6 +117,18 @@ def _shorter(run: Run) -> list[Run | None]:
     if batch.packed is not False or batch.lengths is not None or batch.token_budget is not None or (batch.seq_len or 0) <= REACHED:
         return []
     return [replace(run, job=run.job.model_copy(update={"batch": batch.model_copy(update={"seq_len": (batch.seq_len or 0) // SHORTER})}), _cache={})]
+
+
+def _unlimited(run: Run) -> list[Run | None]:
+    """Without FSDP's rate limiter the host asks for units ahead of the card, at most for all of them: as if none were freed after its forward pass.
+
+    llama-cookbook pull request 41: fifteen of 32 blocks of a Llama-2-7B more. How far it gets is a matter of the two speeds, so only the high end moves.
+    """
+    parallel = run.job.parallel
+    if parallel.strategy != "fsdp1" or parallel.limit_all_gathers is not False or parallel.reshard_after_forward is False:
+        return []
+    whole = parallel.model_copy(update={"reshard_after_forward": False})
+    return [replace(run, job=run.job.model_copy(update={"parallel": whole}), _cache={})]
 
 
 def _of_version(run: Run, package: str, version: str) -> Run:

@@ -54,3 +54,12 @@ def test_samples_below_a_bound_that_they_are_not_packed_to_may_need_less() -> No
     assert bounded[1] == packed[1] and bounded[2] == packed[2]
     assert bounded[0] < 0.8 * packed[0]
     assert known[0] > bounded[0]
+
+
+def test_without_the_rate_limiter_every_block_may_be_gathered_at_once() -> None:
+    def high(**parallel: Any) -> int:
+        return estimate(job(parallel={"strategy": "fsdp1", "shard": 4, **parallel})).totals()["max_allocated"].high
+
+    limited, free = high(limit_all_gathers=True), high(limit_all_gathers=False)
+    assert free > limited
+    assert high(limit_all_gathers=False, reshard_after_forward=False) == high(limit_all_gathers=True, reshard_after_forward=False)
