@@ -1,4 +1,4 @@
-"""What TRL's log-probabilities of a batch's own tokens hold, for one token and one vocabulary entry: DPO's pairs, GRPO's update.
+"""What log-probabilities of a batch's own tokens hold, for one token and one vocabulary entry: DPO's pairs, GRPO's update, on TRL and ms-swift.
 
 Read in TRL 0.9.6 to 1.7.0: trainer/dpo_trainer.py ``concatenated_forward``, ``_compute_loss``; trainer/grpo_trainer.py
 ``_get_per_token_logps``; trainer/utils.py ``selective_log_softmax``. Under accelerate's mixed precision the logits reach that code in fp32
@@ -7,10 +7,13 @@ Read in TRL 0.9.6 to 1.7.0: trainer/dpo_trainer.py ``concatenated_forward``, ``_
 
 from __future__ import annotations
 
+from advisor.arithmetic import preference_losses
 from advisor.arithmetic.context import FSDP, Context
 from advisor.arithmetic.losses import Loss
 
 ON_TRL = frozenset({None, "trl", "custom"})
+SWIFT = "ms-swift"  # its DPO and KTO take rows like TRL's and name no logits (rlhf_trainers/rlhf_mixin.py); ORPO and CPO are TRL's
+FACTORY = "llama-factory"
 ROWS_SINCE = (0, 15)  # selective_log_softmax; GRPO took a row at a time from the first
 COOLED_SINCE = (0, 16)  # GRPO divides the logits by the temperature: a second tensor
 COOLED_IN_PLACE_SINCE = (1, 0)
@@ -20,14 +23,18 @@ SOURCE = "trl trainer/{}_trainer.py, trainer/utils.py selective_log_softmax; acc
 
 
 def picks(ctx: Context, form: str) -> bool:
-    """Whether the loss is made of log-probabilities by TRL's own code, on whole logits."""
-    return ctx.job.objective in ("dpo", "grpo") and ctx.framework in ON_TRL and ctx.source == "huggingface" and form in ("full-fp32", "full")
+    """Whether the loss is made of log-probabilities by a trainer's own code that is known, on whole logits."""
+    if ctx.source != "huggingface" or form not in ("full-fp32", "full"):
+        return False
+    if ctx.job.objective == "grpo":
+        return ctx.framework in ON_TRL
+    return ctx.job.objective in ("dpo", "kto", "orpo") and (ctx.framework in ON_TRL or ctx.framework in (SWIFT, FACTORY))
 
 
 def widened(ctx: Context, logits: int) -> int:
     """Bytes of a logit as TRL's code meets it, ``logits`` as the head gives it."""
     mixed = ctx.job.precision.mixed
-    wide = ctx.framework == "trl" and (mixed == "autocast" or (mixed == "fsdp" and ctx.strategy in FSDP))
+    wide = ctx.framework in ("trl", SWIFT) and (mixed == "autocast" or (mixed == "fsdp" and ctx.strategy in FSDP))
     return 4 if wide else logits
 
 
@@ -36,7 +43,13 @@ def loss(ctx: Context, logits: int) -> Loss:
     wide = widened(ctx, logits)
     rows = max(1, ctx.micro_batch)
     made = logits + wide if wide > logits else logits  # both, while the one is made of the other
-    if ctx.job.objective == "dpo":
+    if ctx.framework == FACTORY:
+        return preference_losses.factory(ctx, logits)
+    if ctx.job.objective == "orpo":
+        return preference_losses.odds_ratio(ctx, logits, wide, rows, _backward(wide, rows)[0])
+    if ctx.job.objective == "kto" and ctx.framework != SWIFT:
+        return preference_losses.kto(ctx, logits, wide, rows, _backward(wide, rows)[0])
+    if ctx.job.objective in ("dpo", "kto"):
         return _pairs(ctx, logits, wide, made, rows)
     return _update(ctx, logits, wide, made, rows)
 
@@ -50,8 +63,9 @@ def scored(ctx: Context, logits: int, rows: int) -> float:
 
 def _pairs(ctx: Context, logits: int, wide: int, made: int, rows: int) -> Loss:
     """Policy, then reference, chosen and rejected in one batch; the policy's graph is alive while the reference runs."""
-    by_rows = ctx.at_least("trl", *ROWS_SINCE)
-    named = ctx.at_least("trl", *NAMED_SINCE)
+    swift = ctx.framework == SWIFT
+    by_rows = swift or ctx.at_least("trl", *ROWS_SINCE)
+    named = not swift and ctx.at_least("trl", *NAMED_SINCE)
     first, last = SHIFTED_COPY
     copied = wide if named and ctx.at_least("trl", *first) and not ctx.at_least("trl", *last) else 0
     if not by_rows:
@@ -62,9 +76,9 @@ def _pairs(ctx: Context, logits: int, wide: int, made: int, rows: int) -> Loss:
         kept = 0 if wide == 4 else wide  # fp32 keeps the logits themselves, 16-bit the rows' log-softmax
         held = kept + copied + (wide if named or wide == 4 else 0)
         forward = max(made, wide + copied + (kept or wide / rows))
-        scoring = max(made, wide + copied + _passing(ctx, wide, rows))
+        scoring = max(made, wide + copied + _passing(ctx, wide, rows, by_rows))
         backward, what = _backward(wide, rows)
-    refers = ctx.job.reference not in (None, "none", "precomputed")
+    refers = preference_losses.refers(ctx)
     peak = max(forward, held + scoring) if refers else forward
     why = f"logits{' + fp32' if wide > logits else ''}{' + shifted copy' if copied else ''}; {what}"
     if refers:
@@ -89,9 +103,9 @@ def _cooling(ctx: Context, wide: int) -> float:
     return 2.0 * wide if divided else float(wide)
 
 
-def _passing(ctx: Context, wide: int, rows: int) -> float:
+def _passing(ctx: Context, wide: int, rows: int, by_rows: bool | None = None) -> float:
     """Of a pass without a graph, beside its logits: fp32's exponentials of a row; else a row's log-softmax and, still named, the row's before."""
-    if wide == 4 and ctx.at_least("trl", *ROWS_SINCE):
+    if wide == 4 and (ctx.at_least("trl", *ROWS_SINCE) if by_rows is None else by_rows):
         return wide / rows
     return wide * min(rows, 2) / rows
 
