@@ -27,6 +27,7 @@ LASTING = "bitsandbytes < 0.43.2 MatMul4Bit keeps its input; litgpt's loop names
 SOURCE = "autograd's saved tensors of the modelling code, operation by operation (arithmetic/blocks)"
 REENTRANT = "torch.utils.checkpoint.CheckpointFunction.backward holds the outputs it recomputed"
 STRANDED = "reserved over alive"  # of what comes and goes in a block's forward pass: read by the allocator's part
+RUNNING_BYTES = "bytes of the running block"  # at its largest in backward: read by the allocator's part
 UNSHARDED = frozenset({"none", "ddp"})
 _RUNNING: dict[tuple[int, int, int, int, int, bool], tuple[Step, Counted, tuple[Holding, ...]]] = {}
 _MOST_KNOWN = 2048
@@ -66,13 +67,13 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     if inside and reentrant(ctx):
         yield put.holding("recomputed output of the running block", last.output, 1, RUNNING, None, REENTRANT)
     first = max((c for c, _ in counted), key=lambda c: put.bytes(c.total)) if inside and len(counted) > 1 else last
-    yield from _forward(put, first, kept=not inside)
+    yield from _forward(put, first, round(put.largest), kept=not inside)
 
 
 class _Put:
     """The numbers of a run that turn a size per token into a holding."""
 
-    __slots__ = ("born", "fresh", "keys", "pairs", "tokens")
+    __slots__ = ("born", "fresh", "keys", "largest", "pairs", "tokens")
 
     def __init__(self, ctx: Context) -> None:
         self.tokens, self.keys = ctx.tokens, ctx.seq_len
@@ -82,6 +83,7 @@ class _Put:
         stays = here and not ctx.gradients_kept and not ctx.job.optimizer.in_backward
         self.born = each if stays else 0  # bytes of a weight-gradient element that stays once born in the running block
         self.fresh = each if here and not stays else 0  # bytes of one that is added to a buffer and goes
+        self.largest = 0.0  # bytes of the heaviest block at its largest
 
     def bytes(self, size: Size) -> int:
         """Bytes of a size in this run."""
@@ -112,6 +114,7 @@ class _Put:
                 size = (a[0] + b[0]) * tokens + (a[1] + b[1]) * pairs + a[2] + b[2] + a[3] + b[3] + s.born * born + s.fresh * fresh
                 if size > best:
                     best, found = size, (c, s)
+        self.largest = best
         return found
 
 
@@ -148,12 +151,12 @@ def _running(put: _Put, c: Counted, step: Step, *, with_input: bool) -> Iterator
         yield Holding("gradients", "a weight gradient before it is added", round(step.fresh) * put.fresh, RUNNING, "elements x bytes", values, SOURCE)
 
 
-def _forward(put: _Put, c: Counted, *, kept: bool) -> Iterator[Holding]:
+def _forward(put: _Put, c: Counted, running: int, *, kept: bool) -> Iterator[Holding]:
     """What a block's forward pass needs beside what stays of it."""
     size = max(c.forward if kept else c.bare, key=put.bytes)
     if put.bytes(size) <= 0:
         return
     temporaries = put.holding("temporaries of a block's forward", (size[0], size[1], size[2], 0.0), 1, FORWARD_ONLY, None)
-    yield temporaries if kept else replace(temporaries, values={**temporaries.values, STRANDED: stranded(c)})
+    yield temporaries if kept else replace(temporaries, values={**temporaries.values, STRANDED: stranded(c), RUNNING_BYTES: running})
     if size[3]:
         yield put.holding("dequantised weight in forward", (0.0, 0.0, 0.0, size[3]), 1, FORWARD_ONLY, None)

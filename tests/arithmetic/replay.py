@@ -13,6 +13,7 @@ from advisor.arithmetic import layouts, logits, settings
 from advisor.arithmetic.blocks import block as blocks
 from advisor.arithmetic.blocks.tape import Operation, Size, Tape, Value
 from advisor.arithmetic.context import Context, read
+from advisor.arithmetic.fused_linear import chunk_of
 from advisor.arithmetic.parameters import ADAPTED, Item
 from advisor.run import Run
 from advisor.simulation.allocator import Caching
@@ -81,7 +82,8 @@ class Replay:
             alive.append(ids)
             entries.append(ids[out.storage])
         gradients: list[int] = []
-        grad = self._loss(tokens, gradients)
+        fused = self.ctx.job.activations.loss == "fused-linear"
+        grad = self._fused(tokens, gradients) if fused else self._loss(tokens, gradients)
         for at in reversed(range(len(self.layers))):
             tape, out = self.layers[at]
             ids = alive[at] if whole else self._forward(tape, out, entries[at], tokens, keys, keep=True)
@@ -114,6 +116,18 @@ class Replay:
                 if v in ids and last.get(v, i) <= i and v not in saved:
                     self.gone(ids.pop(v))
         return ids
+
+    def _fused(self, tokens: int, gradients: list[int]) -> int:
+        """A fused linear loss: chunks of logits come and go, the hidden states' gradient and, where it trains, the head's stay."""
+        ctx, h, vocab = self.ctx, self.ctx.arch.hidden, self.ctx.arch.vocab
+        normed, head_in, hidden = (self.born(2 * tokens * h) for _ in range(3))
+        if ctx.method not in ADAPTED:
+            gradients.append(self.born(vocab * h * ctx.gradient))
+        self.gone(self.born(chunk_of(tokens, h, vocab) * vocab * 2))
+        self.gone(head_in, normed)
+        out = self.born(_bytes(_entry(self.layers[-1][0]).size, tokens, 0))
+        self.gone(hidden)
+        return out
 
     def _loss(self, tokens: int, gradients: list[int]) -> int:
         """Pieces of the loss as :class:`Loss` sums them: narrow logits, then blocks of the wide size; the last stays until its backward."""
