@@ -146,10 +146,11 @@ with st.container() if "report" not in HELD else st.expander("What you pasted", 
         ":material/lock: What you paste stays in this session and is not stored. Secrets, user names, hosts and home paths are masked as it comes in; "
         "the link in the address bar holds settings and counters, never text."
     )
-if complaint := HELD.pop("complaint", None):
-    st.warning(plain(complaint), icon=":material/info:")
-for text in HELD.get("dropped") or ():
-    st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
+with st.container():  # always there: what stands below keeps its place, and an open part stays open
+    if complaint := HELD.pop("complaint", None):
+        st.warning(plain(complaint), icon=":material/info:")
+    for text in HELD.get("dropped") or ():
+        st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
 
 if "report" not in HELD:
     st.header("Or look at a real one")
@@ -164,11 +165,12 @@ if "report" not in HELD:
 report = HELD.report
 banner(report.verdict, report.sentence)
 figures(report.ledger, report.capacity_bytes, report.capacity_why)
-with st.container():  # always there: what stands below keeps its place, and an open part stays open
+with st.container():  # always there, for the same reason
     show_told(report)
 printed(report.evidence.failure, report.ledger)
 show_first(report)
-question(report, stated, seen)
+with st.container():  # always there, for the same reason
+    question(report, stated, seen)
 if report.verdict == "unreadable":
     understood(report)
     st.stop()

@@ -77,10 +77,11 @@ job = HELD.explored
 run = resolve(job, Evidence(facts=tuple(Fact(f, job.get(f), "stated") for f in ("batch.micro_batch", "batch.seq_len") if job.get(f) is not None)))
 
 st.title("Explore")
-if refused := HELD.pop("refused", None):
-    st.warning(plain(refused), icon=":material/info:")
-for text in HELD.get("explored_lost", ()):
-    st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
+with st.container():  # always there: what stands below keeps its place, and an open part stays open
+    if refused := HELD.pop("refused", None):
+        st.warning(plain(refused), icon=":material/info:")
+    for text in HELD.get("explored_lost", ()):
+        st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
 
 try:
     ledger = estimate(run)

@@ -67,10 +67,11 @@ elif here is not None or "planned" not in HELD:
 
 st.title("Plan")
 st.markdown("Before the run: which cards hold it, how long it takes, and what that costs. Every figure is estimated, with its range.")
-if refused := HELD.pop("plan-refused", None):
-    st.warning(plain(refused), icon=":material/info:")
-for text in HELD.get("planned_lost", ()):
-    st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
+with st.container():  # always there: what stands below keeps its place, and an open part stays open
+    if refused := HELD.pop("plan-refused", None):
+        st.warning(plain(refused), icon=":material/info:")
+    for text in HELD.get("planned_lost", ()):
+        st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
 
 job = HELD.planned
 controls, result = st.columns([1, 3], gap="large")
@@ -81,9 +82,10 @@ with controls:
 
     field("model.name", tuple(sorted({*names(), job.model.name or ""} - {""})))
     field("method.kind")
-    if job.method.kind in ("lora", "dora"):
-        field("method.base")
-        field("method.rank", (4, 8, 16, 32, 64, 128, 256))
+    with st.container():  # always there, for the same reason
+        if job.method.kind in ("lora", "dora"):
+            field("method.base")
+            field("method.rank", (4, 8, 16, 32, 64, 128, 256))
     field("batch.total_tokens")
     field("batch.seq_len", TOKENS)
     field("batch.micro_batch", (1, 2, 4, 8, 16, 32))

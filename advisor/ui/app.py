@@ -12,7 +12,7 @@ PAGES = folder("pages")
 # What the theme cannot say. A chosen value is written in the primary colour, which has to be dark under the main button's white letters: too dark
 # on a dark ground. A button that is a sentence ends in three dots on a phone. The first screen begins a hand's breadth below the menu.
 STYLE = """<style>
-:is([data-testid=stSliderThumbValue], [data-variant=segmented_control][data-selected=true]) p { color: CanvasText }
+:is([data-testid=stSliderThumbValue], [data-variant=segmented_control][data-selected=true], [role=tab][aria-selected=true]) p { color: CanvasText }
 :is([data-testid=stBaseButton-tertiary], [data-testid=stPageLink]) :is(.stMarkdownEllipsis, .stMarkdownEllipsis p) {
   white-space: normal !important; text-align: start
 }

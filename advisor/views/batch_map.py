@@ -21,7 +21,12 @@ def specification(found: dict[tuple[int, int], str], micro: int | None, seq: int
     """Cells coloured by verdict, and a ring where the run is now."""
     rows = [{"micro": m, "seq": s, "verdict": _LABELS[v], "says": f"{m:,} x {s:,} tokens: {_LABELS[v].lower()}"} for (m, s), v in found.items()]
     present = [v for v in _LABELS if any(r["verdict"] == _LABELS[v] for r in rows)]
-    x = {"field": "seq", "type": "ordinal", "title": "Sequence length (tokens)", "axis": {"labelAngle": -50, "labelOverlap": True}}
+    x = {
+        "field": "seq",
+        "type": "ordinal",
+        "title": "Sequence length (tokens)",
+        "axis": {"labelAngle": -50, "labelOverlap": True, "labelExpr": "format(datum.value, ',')"},
+    }
     y = {"field": "micro", "type": "ordinal", "title": "Micro batch", "sort": "descending", "axis": {"labelOverlap": True}}
     cells = {
         "mark": {"type": "rect", "stroke": "white", "strokeWidth": 0.5},

@@ -117,8 +117,9 @@ def _sum(report: Report, chosen: Sequence[str], texts: Sequence[tuple[str, str]]
     before, after = report.ledger.peak().bytes, together.ledger.peak().bytes
     with st.container(border=True):
         st.markdown(_says(report, together, before, after, len(chosen)))
-        for name, why in together.refused:
-            st.caption(f"{words.title('techniques', name)} does not go with the others: {plain(why)}")
+        with st.container():  # always there: what stands below keeps its place, and an open part stays open
+            for name, why in together.refused:
+                st.caption(f"{words.title('techniques', name)} does not go with the others: {plain(why)}")
         _all_lines(report, together.run, len(chosen))
         if chosen and texts:
             _own_files(report, together.run, texts)

@@ -109,8 +109,8 @@ def as_set(run: Run) -> Run:
     return replace(run, job=run.effective, deviations=(), _cache={})
 
 
-def show_probe(run: Run, key: str) -> None:
-    """The section: what it does, a button, progress, and the result beside the estimate."""
+def show_probe(run: Run, key: str, *, primary: bool = False) -> None:
+    """The section: what it does, a button, progress, and the result beside the estimate. ``primary``: it is what the page is for."""
     if (reason := why_not(run)) is not None:
         st.markdown(f":material/info: {reason}")
         return
@@ -120,7 +120,7 @@ def show_probe(run: Run, key: str) -> None:
     if going is None or (going.done and (going.cancelled or going.future is None)):
         if going is not None:
             st.markdown("The probe was cancelled; nothing is left of it.")
-        _start(run, name, kept, key)
+        _start(run, name, kept, key, primary=primary)
     elif not going.done:
         _progress(going, key)
     else:
@@ -135,11 +135,18 @@ def probed(run: Run) -> Probed | None:
     return going.future.result()
 
 
-def _start(run: Run, name: str, kept: dict[str, Going], key: str) -> None:
+def _start(run: Run, name: str, kept: dict[str, Going], key: str, *, primary: bool) -> None:
     st.markdown("Runs the real model code, autograd and optimizer on this server without a GPU and without the weights, and counts every tensor of a step.")
     with st.container(horizontal=True, vertical_alignment="bottom"):
         limit = st.segmented_control("Time limit", list(LIMITS), default="3 minutes", required=True, key=f"{key}:limit")
-        st.button("Probe this run", key=f"{key}:go", icon=":material/labs:", on_click=_go, args=(run, name, kept, LIMITS[limit or "3 minutes"]))
+        st.button(
+            "Probe this run",
+            key=f"{key}:go",
+            icon=":material/labs:",
+            type="primary" if primary else "secondary",
+            on_click=_go,
+            args=(run, name, kept, LIMITS[limit or "3 minutes"]),
+        )
     st.caption("Usually between 20 seconds and two minutes. You can go on reading, and cancel it at any time.")
 
 

@@ -89,8 +89,8 @@ def show_techniques(run: Run) -> None:
             "Change": words.title("techniques", e.id),
             "Needs then": gib(e.need_bytes, 1),
             "Verdict": VERDICTS.get(e.verdict, e.verdict),
-            "Computing": None if e.computing is None else 100 * e.computing,
-            "Communication": None if e.communication is None else 100 * e.communication,
+            "Computing": None if e.computing is None else round(100 * e.computing) + 0,
+            "Communication": None if e.communication is None else round(100 * e.communication) + 0,
             "Results": e.results,
             "Read": f"library?kind=techniques&page={e.id}",
         }
@@ -101,8 +101,8 @@ def show_techniques(run: Run) -> None:
         column_config={
             "Saves": st.column_config.NumberColumn(format="%.1f GiB", help="Estimated, on the fullest card. A minus: it takes more memory."),
             "Needs then": st.column_config.NumberColumn(format="%.1f GiB", help="Tensors and the CUDA context, estimated."),
-            "Computing": st.column_config.NumberColumn(format="%+.0f%%", help="Arithmetic, memory traffic and the host: change in the time of a token."),
-            "Communication": st.column_config.NumberColumn(format="%+.0f%%", help="Exchange between cards that nothing hides: change in the time of a token."),
+            "Computing": st.column_config.NumberColumn(format="%+d%%", help="Arithmetic, memory traffic and the host: change in the time of a token."),
+            "Communication": st.column_config.NumberColumn(format="%+d%%", help="Exchange between cards that nothing hides: change in the time of a token."),
             "Results": st.column_config.TextColumn(help="Whether the run computes the same numbers."),
             "Read": st.column_config.LinkColumn(display_text="page", help="How it works, what can go wrong, and where it was read."),
         },
