@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.resolving import family
 from advisor.resolving.draft import RESOLVER, Draft
 
@@ -13,6 +15,7 @@ def settle(draft: Draft) -> None:
     if draft.has("rollout"):
         draft.assume("objective", "grpo", "the job generates while it trains", alternatives=("ppo", "rloo"))
     draft.table("objective")
+    _preference(draft)
     draft.assume("objective", "sft", "nothing names another objective", alternatives=("dpo", "pretrain"))
     objective, adapters = draft.get("objective"), draft.get("method.kind") in family.ADAPTERS
     _kl_term(draft, objective, adapters=adapters)
@@ -28,6 +31,23 @@ def settle(draft: Draft) -> None:
     draft.default("critic", "copy" if ppo else "none", f"{objective}: {'a value model is trained too' if ppo else 'none'}")
     if draft.has("rollout") or (objective in family.RL and draft.framework in ("verl", "nemo")):
         _rollout(draft)
+
+
+def _preference(draft: Draft) -> None:
+    """A TRL file without its trainer: ``beta`` beside ``max_prompt_length`` (DPOConfig, ORPOConfig, KTOConfig); its outputs' names say which."""
+    if draft.framework != "trl" or draft.known("objective"):
+        return
+    keys = {key.rpartition(".")[2]: (where, value) for where, key, value in draft.evidence.seen_keys}
+    if not {"beta", "max_prompt_length"} <= keys.keys() or {"num_generations", "max_completion_length"} & keys.keys():
+        return
+    why, others = "beta and max_prompt_length are settings of preference training", ("dpo", "orpo", "kto")
+    for name in ("output_dir", "hub_model_id", "run_name"):
+        where, value = keys.get(name, ("", ""))
+        found = next((word for word in re.split(r"[-_./]", str(value).lower()) if word in others), None)
+        if found is not None:
+            draft.assume("objective", found, f"{why}, and {name} says {found} ({where})", alternatives=others)
+            return
+    draft.assume("objective", "dpo", why, alternatives=others[1:])
 
 
 def _kl_term(draft: Draft, objective: str, *, adapters: bool) -> None:
