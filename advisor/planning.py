@@ -131,6 +131,9 @@ def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozens
     second = next((c for c in found[1:] if c.ids != best.ids and c.run.job != best.run.job), None)
     runner_up = steps(bench, start, second, first, tightly=tightly) if second is not None else ()
     left = show((best.capacity_bytes or 0) - best.used_bytes)
+    if not chain:  # the middle of the estimate fits as it is, and nothing light was found that leaves room for its error
+        says = f"By the estimate it fits as it is, with {left} left, which is less than its error; no light set of changes was found that leaves more."
+        return Plan((), True, says, runner_up, alternatives(bench, start, best), frontier=frontier(bench, start))
     last = max((s.tier for s in chain), key=lambda t: ORDER[t])
     if ORDER[last] <= ORDER["fallback"]:
         says = f"Restoring what was meant is enough: it fits with {left} left. New hardware would have hidden the fault."

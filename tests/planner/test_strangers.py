@@ -207,3 +207,13 @@ def test_a_smaller_batch_that_pays_only_beside_a_packed_base_is_found() -> None:
     names = [step.technique for step in plan(start).steps]
     assert "smaller-micro-batch" in names
     assert "offload-activations" not in names
+
+
+def test_what_fits_by_the_middle_of_the_estimate_alone_is_said_so() -> None:
+    start = run(
+        model={"name": "google/gemma-2-9b"}, method={"kind": "full"}, batch={"micro_batch": 1, "seq_len": 512, "gradient_accumulation": 4},
+        framework={"name": "torchtitan"}, hardware={"gpu": "a100-80gb", "gpus_per_node": 1}, activations={"checkpointing": "full"},
+    )  # fmt: skip
+    made = plan(start)
+    assert made.fits
+    assert made.steps or "less than its error" in made.summary
