@@ -21,9 +21,9 @@ def begin(device: str) -> int:
     """Join the group that torchrun has set up; returns this rank (0 where there is none)."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return 0
-    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
-    if device.startswith("cuda"):
+    if device.startswith("cuda"):  # before the group: NCCL takes the current card
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
     return dist.get_rank()
 
 

@@ -51,6 +51,11 @@ def test_exit_codes(code: int) -> None:
     assert run("sh", "-c", f"exit {code}").returncode == code
 
 
+def test_every_exit_code_and_signal_is_said_as_shells_say_it() -> None:
+    assert [Ended(1, code << 8, {}).code for code in range(256)] == [*range(256)]
+    assert [(Ended(1, number, {}).signal, Ended(1, number, {}).code) for number in (1, 9, 15, 31)] == [(1, 129), (9, 137), (15, 143), (31, 159)]
+
+
 def test_a_hundred_megabytes_pass_unchanged_and_apart() -> None:
     code = (
         "import os\nblock = bytes(range(256)) * 4096\n"

@@ -1,0 +1,64 @@
+"""What runs on a card, on a fake one: the order of torch.cuda's calls, the ledger of its counters, the card and its driver by name."""
+
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+pytestmark = pytest.mark.torch
+
+from advisor.measurement import machine, ranks, steps  # noqa: E402
+from advisor.measurement.counting import CudaCounter  # noqa: E402
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    seen: list[str] = []
+    peaks = iter([700, 900, 800, 650, 950, 790])
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: seen.append("synchronize"))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: seen.append("reset"))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: (seen.append("read"), next(peaks))[1])
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 1200)
+    return seen
+
+
+def test_each_phase_is_counted_alone_and_the_largest_of_the_steps_stays(calls: list[str]) -> None:
+    counter = CudaCounter()
+    for _ in range(2):
+        with counter.step(100):
+            for phase in ("forward", "backward", "step"):
+                with counter.phase(phase):
+                    calls.append(phase)
+    assert calls[:5] == ["synchronize", "reset", "forward", "synchronize", "read"]  # kernels of the phase before are over, and so are its own
+    assert counter.peaks == {"forward": 700, "backward": 950, "step": 800}
+    held: Any = {"forward": {"weights": (300, "bf16")}, "backward": {"weights": (300, "bf16")}, "step": {"weights": (300, "bf16"), "optimizer": (400, "fp32")}}
+    ledger = steps._ledger(counter, held, "cuda", ("a note",))
+    assert ledger.peak().bytes == 950 and ledger.notes == ("a note",)  # no word of a stand-in
+    parts = {h.part: h.bytes for h in ledger.holdings if "measured.backward" in h.moments}
+    assert parts == {"weights": 300, "unattributed": 650, "allocator": 250}
+
+
+def test_the_card_is_the_catalogues_and_versions_are_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    seen = SimpleNamespace(name="NVIDIA H100 80GB HBM3", total_memory=85_045_477_376)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: seen)
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26 02:00:00 UTC 2026\nGCC version: 13\n")
+    monkeypatch.setattr(machine, "DRIVER", tmp_path / "version")
+    assert machine.described("cuda") == {"device": seen.name, "card": "h100-80gb", "driver": "570.124.06", "cuda": "12.8"}
+    seen.name, seen.total_memory = "A card that nobody knows", 10 * 2**30
+    assert machine.described("cuda")["card"] == {"name": seen.name, "memory_gib": 10.0}
+
+
+def test_a_rank_takes_its_card_before_it_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[object] = []
+    monkeypatch.setitem(os.environ, "WORLD_SIZE", "2")
+    monkeypatch.setitem(os.environ, "LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "set_device", order.append)
+    monkeypatch.setattr(ranks.dist, "init_process_group", order.append)
+    monkeypatch.setattr(ranks.dist, "get_rank", lambda: 1)
+    assert ranks.begin("cuda") == 1
+    assert order == [1, "nccl"]
