@@ -10,12 +10,10 @@ from typing import Any
 import torch
 
 from advisor.architecture import Architecture
-from advisor.arithmetic.fates import ACTIVE
 from advisor.job import Job
 from advisor.run import Run
-from advisor.simulation import images, placing, quantising, scope, selective
+from advisor.simulation import adapting, images, quantising, scope, selective
 from advisor.simulation.frameworks import TRAINERS
-from advisor.simulation.patching import patched
 from advisor.simulation.quantising import DTYPES
 from advisor.simulation.ranks import accelerating
 from advisor.simulation.request import SAID, CannotProbe
@@ -43,7 +41,7 @@ def build(run: Run, device: str = "meta") -> torch.nn.Module:
         raise CannotProbe("the model's shape is not known or has more layers than any real model")
     if titan:
         return _of_torchtitan(run.architecture, job, device)
-    model = _from_config(config_of(job), job, device)
+    model = _from_config(config_of(job), job, device, run.architecture.classes)
     quantising.quantise(model, job, DTYPES[job.precision.compute or "bf16"] if job.precision.compute in DTYPES else torch.bfloat16)
     if job.method.base not in (None, "none") and job.method.kbit_preparation and not quantising.sharded(job):
         quantising.prepare_for_kbit(model)
@@ -58,7 +56,7 @@ def build(run: Run, device: str = "meta") -> torch.nn.Module:
         anymodel.config.use_cache = False  # wrapped from outside, a block would append to the cache once more as it is recomputed
         selective.apply(model, job, set(accelerating.unsplit(model)))
     images.settle(model, job)
-    trained = _trainable(model, job, device)
+    trained = adapting.trainable(model, job, device)
     quantising.trl_casts(trained, job)
     return trained
 
@@ -120,7 +118,7 @@ def config_of(job: Job) -> Mapping[str, Any]:
     return preset.config
 
 
-def _from_config(config: Mapping[str, Any], job: Job, device: str) -> torch.nn.Module:
+def _from_config(config: Mapping[str, Any], job: Job, device: str, classes: int | None) -> torch.nn.Module:
     import transformers
 
     packages.offer(dict(job.framework.versions or {}))
@@ -130,13 +128,19 @@ def _from_config(config: Mapping[str, Any], job: Job, device: str) -> torch.nn.M
         parsed = transformers.AutoConfig.for_model(model_type, **settings)
     except (ValueError, KeyError, TypeError) as error:
         raise CannotProbe(f"transformers {transformers.__version__} does not know model_type {model_type!r}: {str(error).splitlines()[0]}") from None
+    if model_type in ENCODER_DECODER and getattr(parsed, "decoder_start_token_id", None) is None:
+        parsed.decoder_start_token_id = getattr(parsed, "pad_token_id", None) or 0  # in every such checkpoint's config, not in the class's defaults
     auto: Any = transformers.AutoModelForCausalLM
     if model_type in ENCODER_DECODER:
         auto = transformers.AutoModelForSeq2SeqLM
     elif job.model.vision is not None or (hasattr(parsed, "vision_config") and type(parsed) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING):
         auto = transformers.AutoModelForImageTextToText
-    elif model_type in CLASSIFIERS and job.objective != "pretrain":
+    elif classes is not None or (model_type in CLASSIFIERS and job.objective != "pretrain"):
         auto = transformers.AutoModelForSequenceClassification
+        if classes is not None:
+            parsed.num_labels = classes
+        if getattr(parsed, "pad_token_id", None) is None:
+            parsed.pad_token_id = 0  # where a batch's sequences end is read from it
     attention = ATTENTION.get(job.activations.attention or "sdpa")
     if attention is None:
         raise CannotProbe(f"the probe does not run {job.activations.attention} attention: the estimate stands in")
@@ -146,51 +150,19 @@ def _from_config(config: Mapping[str, Any], job: Job, device: str) -> torch.nn.M
     torch.set_default_dtype(dtype)
     try:
         with torch.device(device):
-            built: torch.nn.Module = auto.from_config(parsed, attn_implementation=attention, **dtypes)
-            return built
+            return _made(auto, parsed, attention, dtypes)
     except (ValueError, NotImplementedError, RuntimeError) as error:
         raise CannotProbe(f"{auto.__name__} can not be built on the meta device: {str(error).splitlines()[0]}") from None
     finally:
         torch.set_default_dtype(before)
 
 
-def _frozen_below(model: torch.nn.Module) -> torch.nn.Module:
-    """Only the last blocks train: LLaMA-Factory's ``freeze_trainable_layers`` (2), all of their modules."""
-    names = placing.blocks(model)
-    model.requires_grad_(False)
-    for name in names[-ACTIVE["freeze"] :]:
-        model.get_submodule(name).requires_grad_(True)
-    return model
-
-
-def _trainable(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
-    kind = job.method.kind or "full"
-    if kind == "full":
-        return model
-    if kind == "freeze":
-        return _frozen_below(model)
-    if kind not in ("lora", "dora"):
-        raise CannotProbe(f"the probe does not run the method {kind} yet: the estimate stands in")
-    import peft
-
-    targets = job.method.targets or "all-linear"
-    named: Any = (
-        {"qv": ["q_proj", "v_proj"], "attention": ["q_proj", "k_proj", "v_proj", "o_proj"]}.get(targets, targets) if isinstance(targets, str) else list(targets)
-    )
-    settings = peft.LoraConfig(
-        r=job.method.rank or 8,
-        target_modules=named,
-        lora_dropout=job.method.dropout or 0.0,
-        use_dora=kind == "dora",
-        modules_to_save=list(job.method.modules_to_save or ()) or None,
-        task_type="CAUSAL_LM",
-    )
-    from advisor.simulation.standins import gptq
-
-    with torch.device(device), patched([(peft.tuners.lora.model, "dispatch_gptq", gptq.dispatch)]):
-        adapted: torch.nn.Module = peft.get_peft_model(model, settings, autocast_adapter_dtype=False)
-    # peft leaves adapters on meta in torch's default dtype; on a device they take the base's dtype, widened to fp32 where the job says so
-    for parameter in adapted.parameters():
-        if parameter.requires_grad:
-            parameter.data = parameter.data.to(DTYPES[job.method.adapter_dtype or "fp32"])
-    return adapted
+def _made(auto: Any, parsed: Any, attention: str, dtypes: dict[str, Any]) -> torch.nn.Module:
+    """The model; where its class has no code for SDPA, which is what transformers takes unasked, with its own attention, as transformers then does."""
+    try:
+        made: torch.nn.Module = auto.from_config(parsed, attn_implementation=attention, **dtypes)
+    except ValueError as error:
+        if attention != "sdpa" or "scaled_dot_product" not in str(error):
+            raise
+        made = auto.from_config(parsed, attn_implementation="eager", **dtypes)
+    return made

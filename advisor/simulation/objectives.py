@@ -46,11 +46,24 @@ def inputs_of(recorder: Recorder, job: Job, model: Any) -> Any:
     if images.expected(job) is None:
         tokens = tokens_of(job, recorder.device)
         recorder.see(tokens, "input")
-        return tokens
+        return {"input_ids": tokens, "labels": _classes(recorder, model, tokens)} if _classifies(model) else tokens
     given = images.batch(job, getattr(model, "module", model), recorder.device, sequences(job))
     for value in given.values():
         recorder.see(value, "input")
     return given
+
+
+def _classifies(model: Any) -> bool:
+    return any("ForSequenceClassification" in type(module).__name__ for module in model.modules())
+
+
+def _classes(recorder: Recorder, model: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """A class for each sequence, or with one label a number (transformers loss/loss_utils.py ``ForSequenceClassificationLoss``)."""
+    config = next(module.config for module in model.modules() if hasattr(module, "config"))
+    with Recorder.paused():
+        labels = torch.zeros(tokens.shape[0], dtype=torch.float32 if config.num_labels == 1 else torch.long, device=tokens.device)
+    recorder.see(labels, "input")
+    return labels
 
 
 def loss_of(forward: Forward, tokens: Any, job: Job, model: Any, reference: Forward | None) -> tuple[Any, Any]:
@@ -62,7 +75,7 @@ def loss_of(forward: Forward, tokens: Any, job: Job, model: Any, reference: Forw
     if job.model.source == "torchtitan":
         return torchtitan.loss(forward, tokens, job), None
     given = tokens if isinstance(tokens, dict) else {"input_ids": tokens}
-    outputs = forward(**given, labels=given["input_ids"])
+    outputs = forward(**{"labels": given["input_ids"], **given})
     loss: torch.Tensor = outputs["loss"] if isinstance(outputs, dict) else outputs.loss
     return loss, outputs
 

@@ -19,6 +19,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "gemma2": {"model_type": "gemma2", **SHAPE, **HEADS, "sliding_window": 16},
     "mixtral": {"model_type": "mixtral", **SHAPE, "num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen3_moe": {"model_type": "qwen3_moe", **SHAPE, **HEADS, **EXPERTS},
+    "bert": {"model_type": "bert", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256},
+    "t5": {"model_type": "t5", "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 256},
     "qwen2_vl": {
         "model_type": "qwen2_vl", "image_token_id": 9, "video_token_id": 10, "vision_start_token_id": 11, "vision_end_token_id": 12,
         "text_config": {**SHAPE, "model_type": "qwen2_vl_text", "rope_parameters": {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [2, 3, 3]}},

@@ -3,7 +3,7 @@
 What legitimately differs on a CPU, each by name, and nothing else is left out:
 
 * ``step counters``: Adam's ``step`` tensors live on the CPU in every run (torch.optim.adam), so a CPU recorder sees them and a GPU's does not.
-* ``scalar constants``: Python numbers that become tensors of no dimension (``lift_fresh``) live on the CPU.
+* ``scalar constants``: Python numbers that become tensors of no dimension (``lift_fresh``, ``scalar_tensor``) live on the CPU.
 * ``RNG states``: 5,056 bytes each, kept by checkpoints; on the CPU for CUDA's generator too.
 * ``counts of experts``: transformers counts tokens in fp32 on a CPU and in int32 elsewhere (``torch.histc``), of the same size.
 * ``image grids``: what is made of an image's height and width (positions, lengths of its patches) stays on the CPU, where it has values, until the
@@ -22,6 +22,7 @@ from tests.simulation.conftest import CONFIGS
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 RNG_STATE_BYTES = 5056
+SCALARS = ("aten::lift_fresh", "aten::_to_copy", "aten::scalar_tensor")
 FULL = {"activations": {"checkpointing": "full", "reentrant": False}}
 REENTRANT = {"activations": {"checkpointing": "full", "reentrant": True}}
 LORA = {"method": {"kind": "lora", "rank": 4}}
@@ -36,6 +37,9 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2, soft caps": ("gemma2", EAGER),
     "mixtral": ("mixtral", BF16),
     "qwen3_moe": ("qwen3_moe", BF16),
+    "bert, classes of sequences": ("bert", {"objective": "sft", "model": {"classes": 3}}),
+    "llama, classes of sequences": ("llama", {"objective": "sft", "model": {"classes": 2}}),
+    "t5": ("t5", {}),
     "accumulation": ("llama", {"batch": {"gradient_accumulation": 2}}),
     "checkpointing": ("llama", FULL),
     "reentrant checkpointing": ("llama", REENTRANT),
@@ -64,7 +68,7 @@ def _rows(recorder: Any) -> list[Row]:
     found = []
     for event in recorder.events:
         s = recorder.storages[event.id]
-        scalar = s.shape == () and s.requested <= 8 and (s.phase == "step" or s.operator in ("aten::lift_fresh", "aten::_to_copy"))
+        scalar = s.shape == () and s.requested <= 8 and (s.phase == "step" or s.operator in SCALARS)
         sizes = (s.operator == "input" and s.shape[1:] == (3,)) or s.operator in ("aten::prod.dim_int", "aten::floor_divide")
         whole = "int" in s.dtype and (".visual" in s.module or sizes)
         grid = whole or (s.module.endswith(".visual.rotary_pos_emb") and s.operator == "aten::_to_copy")

@@ -171,7 +171,7 @@ def test_tokens_are_spread_evenly_over_experts() -> None:
         ({"parallel": {"strategy": "zero3", "shard": 8}}, "several ranks under zero3"),
         ({"objective": "kto"}, "kto"),
         ({"activations": {"compile": True}}, "torch.compile"),
-        ({"offload": {"activations": "cpu"}}, "offload"),
+        ({"offload": {"gradients": "cpu"}}, "offload.gradients"),
         ({"method": {"kind": "lora", "base": "awq-int4"}}, "awq-int4"),
         ({"optimizer": {"name": "muon"}}, "muon"),
     ],
