@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from advisor.arithmetic import logits
 from advisor.arithmetic import moments as at
-from advisor.arithmetic.activations import RUNNING_BYTES, STRANDED
+from advisor.arithmetic.cached_blocks import spread
 from advisor.arithmetic.context import FSDP, Context
 from advisor.ledger import OUTSIDE_ALLOCATED, Holding
 from advisor.units import MIB
@@ -38,11 +38,6 @@ STREAMS_SHORT = (STREAMS_SHORT_LOW + STREAMS_SHORT_HIGH) / 2
 EXPANDS = frozenset({"torchtitan"})  # its run_train.sh sets expandable_segments:True
 NCCL_LOW, NCCL_HIGH = 100 * MIB, 1024 * MIB  # a communicator, by topology and number of channels; quoted, not measured here
 AT_LEAST, AT_MOST = "at least", "at most"  # in the values of what lies outside: its own range, bytes
-# What serves no other requests: collectives allocate on streams of their own, and a block serves only its stream.
-APART = frozenset({"logits", "communication"})
-SHARDS = "gradient shards"  # apart too: torch/distributed/fsdp/_runtime_utils.py _post_backward_hook, _fully_shard/_fsdp_collectives.py foreach_reduce
-TURNS = frozenset({at.BACKWARD_LAST, at.BACKWARD_FIRST})  # the moments at which a block runs backward
-BEFORE = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD})  # a block's temporaries are too small to serve the loss, which comes after them
 SMALL = 1 * MIB  # kSmallSize: tensors up to it come from a pool of their own, whose segments serve nothing larger
 
 
@@ -71,15 +66,17 @@ def outside(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
         )  # fmt: skip
         out.append(nccl)
     blocks, largest = logits.cached(ctx)
-    small = small_parts(ctx)
-    peak, reused, apart = spread(held, small, blocks)
+    sums = spread(held, small_parts(ctx))
+    peak = sums.peak
+    reused, apart = sums.reserved(blocks, TURNED)
     varied = ctx.job.batch.packed is False and ctx.framework in PADS and not expandable(ctx)
     growth = grown(largest, max(0, peak - resting(held)), kept=ctx.checkpointing != "full") if varied else 0
     if expandable(ctx) and any(h.part == "communication" and h.device == "gpu" for h in held):
-        cache, low, high = (max(0, _joined_streams(ctx, held, short) - peak) for short in (STREAMS_SHORT, STREAMS_SHORT_LOW, STREAMS_SHORT_HIGH))
+        short = (STREAMS_SHORT, STREAMS_SHORT_LOW, STREAMS_SHORT_HIGH) if ctx.strategy in FSDP else (0.0, 0.0, 0.0)
+        cache, low, high = (max(0, round(sums.joined / (1 - s)) - peak) for s in short)
     else:
         cache = max((reused + apart) // 2 - peak, growth)
-        least, most = spread(held, small, blocks, TURNED_LEAST)[1], spread(held, small, blocks, TURNED_MOST)[2]
+        least, most = sums.reserved(blocks, TURNED_LEAST)[0], sums.reserved(blocks, TURNED_MOST)[1]
         low, high = max(least - peak, round(GROWS_LEAST * growth)), max(most - peak, round(GROWS_MOST * growth))
     usable = ctx.run.usable
     if usable is not None:  # at the edge the allocator frees its cache and asks again
@@ -109,40 +106,6 @@ def context_bytes(ctx: Context) -> int:
     return CONTEXT_EAGER if version is not None and version < (1, 13) else CONTEXT
 
 
-def spread(held: Sequence[Holding], small: frozenset[str] = frozenset(), cached: int = 0, share: float = TURNED) -> tuple[int, int, int]:
-    """The largest moment; what the cache takes where later parts reuse the logits' blocks; and where they split them for good.
-
-    ``cached``: bytes of all the blocks of the loss (:attr:`Loss.cached`). Between the two figures decides which free block best fits what comes
-    after the loss in the first step (gradients reuse, states born then split for good). Blocks of other streams and of the small pool
-    serve nothing else either way. ``share``: of the running block's bytes, what stays reserved beyond them.
-    """
-    together: dict[tuple[str, frozenset[str]], int] = {}
-    stranded = before = turned = 0
-    for h in held:
-        if h.device == "gpu" and h.part not in OUTSIDE_ALLOCATED:
-            sharded = h.part == "gradients" and h.layout == "sharded"  # what reduce-scatter gives: born on the stream of the collective
-            key = ("small" if h.part in small else SHARDS if sharded else h.part if h.part in APART else "rest", h.moments)
-            together[key] = together.get(key, 0) + h.bytes
-            if key[0] == "rest" and not BEFORE.isdisjoint(h.moments):
-                before += h.bytes
-                if STRANDED in h.values:
-                    stranded, turned = round(h.bytes * (h.values[STRANDED] - 1)), round(share * h.values[RUNNING_BYTES])
-    moments: dict[str, int] = {}
-    parts: dict[str, dict[str, int]] = {}
-    for (part, alive), size in together.items():
-        own = parts.setdefault(part, {})
-        for moment in alive:
-            moments[moment] = moments.get(moment, 0) + size
-            own[moment] = own.get(moment, 0) + size
-    alone = {part: max(own.values()) for part, own in parts.items()}
-    alone["logits"] = max(cached, alone.get("logits", 0))
-    rest, loss = parts.get("rest", {}), parts.get("logits", {})
-    backward = max((rest.get(m, 0) for m in TURNS), default=0) + turned
-    shared = max(before + stranded + alone["logits"], backward, *(rest.get(m, 0) + loss.get(m, 0) for m in moments)) if moments else 0
-    alone["rest"] = max(alone.get("rest", 0), before + stranded, backward)
-    return max(moments.values(), default=0), shared + alone.get("small", 0) + alone.get("communication", 0) + alone.get(SHARDS, 0), sum(alone.values())
-
-
 def small_parts(ctx: Context) -> frozenset[str]:
     """Parts that live in the small pool: gradients and states of adapters, where their matrices are small enough."""
     c = ctx.counts
@@ -150,18 +113,6 @@ def small_parts(ctx: Context) -> frozenset[str]:
         return frozenset()
     largest = max((i.elements for u in c.units for i in u.items if i.fate == "adapter"), default=0)  # both matrices of one adapter
     return frozenset({"gradients", "optimizer"}) if largest * ctx.adapter <= 2 * SMALL else frozenset()
-
-
-def _joined_streams(ctx: Context, held: Sequence[Holding], short: float) -> int:
-    """Reserved bytes where segments grow and collectives have streams of their own."""
-    return round(joined(held) / (1 - (short if ctx.strategy in FSDP else 0.0)))
-
-
-def joined(held: Sequence[Holding]) -> int:
-    """The largest moment of collectives' buffers and the largest of everything else, added."""
-    collectives, *_ = spread([h for h in held if h.part == "communication"])
-    rest, *_ = spread([h for h in held if h.part != "communication"])
-    return collectives + rest
 
 
 def resting(held: Sequence[Holding]) -> int:
