@@ -119,6 +119,9 @@ def test_saved_opened_answered_and_deleted(open_page: Open) -> None:
     page.get_by_test_id("stCode").filter(has_text='"texts"').wait_for()
     page.get_by_role("button", name="Save this diagnosis").click()
     page.get_by_text("Its address:").wait_for()
+    page.get_by_text("It is shown only now").wait_for()
+    page.wait_for_function("() => [...document.querySelectorAll('[data-testid=stCode]')].some(e => e.innerText.includes('report?id='))")
+    page.wait_for_timeout(500)  # the token's own box comes last
     shown = [str(code) for code in page.get_by_test_id("stCode").all_inner_texts()]
     at = next(n for n, code in enumerate(shown) if "report?id=" in code)
     other = open_page(shown[at].strip())
@@ -151,3 +154,43 @@ def test_a_probe_is_started_and_cancelled(open_page: Open) -> None:
     page.get_by_role("button", name="Cancel the probe").click()
     page.get_by_text("The probe was cancelled").wait_for()
     page.get_by_role("button", name="Probe this run").wait_for()
+
+
+def test_an_open_part_stays_open_when_something_above_it_goes(open_page: Open) -> None:
+    page = open_page("?v=1&model.name=Qwen/Qwen2.5-7B&method.kind=full&batch.micro_batch=1&batch.seq_len=512&hardware.gpu=h100-80gb&no.such=1")
+    diagnosed(page)
+    page.get_by_text("What was understood").click()
+    page.get_by_text("Read at").wait_for()
+    page.get_by_text("What you pasted").click()
+    page.get_by_role("button", name="Diagnose", exact=False).last.click()  # nothing pasted: a sentence comes above
+    page.get_by_text("Paste something or drop a file first").wait_for()
+    page.get_by_text("Read at").wait_for()
+    assert page.get_by_text("Read at").is_visible()
+
+
+def test_a_measurement_is_brought_back_and_another_browser_reads_it(open_page: Open) -> None:
+    import json
+
+    from advisor.diagnosis import diagnose
+    from advisor.planner.together import apply_together
+    from advisor.render.json import of_ledger
+    from advisor.verdict import of_run
+    from advisor.views.probing import as_set
+
+    report = diagnose(list(SAMPLE.items()))
+    assert report.run is not None
+    together = apply_together(report.run, [s.technique for s in report.plan.steps if s.estimated])
+    assert together is not None
+    run = as_set(together.run)
+    ledger, verdict, sentence = of_run(run)
+    assert ledger is not None
+    data = {**of_ledger(run, ledger, verdict, sentence), "kind": "measured", "outcome": "fits", "device": "NVIDIA A100-SXM4-40GB", "notes": []}
+    page = open_page()
+    paste(page)
+    page.get_by_role("tab", name="Measure").click()
+    box = page.get_by_test_id("stFileUploader").filter(has_text="Bring measured.json back").locator("input[type=file]")
+    box.set_input_files({"name": "measured.json", "mimeType": "application/json", "buffer": json.dumps(data, default=str).encode()})
+    page.get_by_text("With the ticked changes:").wait_for()
+    page.wait_for_url("**measured=*")
+    other = open_page(page.url)
+    other.get_by_text("This is what the link says").wait_for()
