@@ -156,18 +156,6 @@ def test_a_probe_is_started_and_cancelled(open_page: Open) -> None:
     page.get_by_role("button", name="Probe this run").wait_for()
 
 
-def test_an_open_part_stays_open_when_something_above_it_goes(open_page: Open) -> None:
-    page = open_page("?v=1&model.name=Qwen/Qwen2.5-7B&method.kind=full&batch.micro_batch=1&batch.seq_len=512&hardware.gpu=h100-80gb&no.such=1")
-    diagnosed(page)
-    page.get_by_text("What was understood").click()
-    page.get_by_text("Read at").wait_for()
-    page.get_by_text("What you pasted").click()
-    page.get_by_role("button", name="Diagnose", exact=False).last.click()  # nothing pasted: a sentence comes above
-    page.get_by_text("Paste something or drop a file first").wait_for()
-    page.get_by_text("Read at").wait_for()
-    assert page.get_by_text("Read at").is_visible()
-
-
 def test_a_measurement_is_brought_back_and_another_browser_reads_it(open_page: Open) -> None:
     import json
 
