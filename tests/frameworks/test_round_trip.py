@@ -136,7 +136,7 @@ def test_parsed_is_bounded() -> None:
 
 
 BUILT_ON = frozenset(
-    {"slime", "ms-swift-megatron", "deepspeed-chat", "fairseq", "skyrl", "trlx", "openmmlab"}
+    {"slime", "ms-swift-megatron", "deepspeed-chat", "fairseq", "skyrl", "trlx", "openmmlab", "nemo-automodel"}
 )  # a job names what these are built on; their own defaults are facts of the reader
 
 

@@ -48,3 +48,48 @@ def test_llama_factory_without_a_peft_config_trains_everything(engine: str, more
 def test_llama_factorys_context_groups_and_batching() -> None:
     job = runs(FACTORY.format("fsdp2", "cp_mode: ulysses\ncp_size: 2\nbatching_strategy: padding_free\n"))
     assert (job.parallel.context, job.parallel.context_kind, job.activations.sequence_packing) == (2, "ulysses", "padding-free")
+
+
+AUTOMODEL = """
+recipe: TrainFinetuneRecipeForNextTokenPrediction
+step_scheduler:
+  global_batch_size: 64
+  local_batch_size: 8
+  ckpt_every_steps: 1000
+dist_env:
+  backend: nccl
+  timeout_minutes: 1
+model:
+  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained
+  pretrained_model_name_or_path: meta-llama/Llama-3.2-1B
+peft:
+  _target_: nemo_automodel.components._peft.lora.PeftConfig
+  target_modules: "*_proj"
+  dim: 8
+  alpha: 32
+distributed:
+  strategy: fsdp2
+  dp_size: none
+  tp_size: 1
+  cp_size: 1
+  sequence_parallel: false
+loss_fn:
+  _target_: nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy
+packed_sequence:
+  packed_sequence_size: 4096
+optimizer:
+  _target_: torch.optim.Adam
+  lr: 1.0e-5
+"""
+
+
+def test_nemo_automodel_is_read_with_its_own_defaults() -> None:
+    job = runs(AUTOMODEL)
+    assert (job.model.name, job.batch.micro_batch, job.batch.global_batch, job.batch.seq_len) == ("meta-llama/Llama-3.2-1B", 8, 64, 4096)
+    assert (job.method.kind, job.method.rank, job.method.targets) == ("lora", 8, "all-linear")
+    assert (job.parallel.strategy, job.precision.compute, job.precision.reduce, job.activations.checkpointing) == ("fsdp2", "bf16", "fp32", "none")
+    whole = runs(
+        AUTOMODEL[: AUTOMODEL.index("peft:")]
+        + AUTOMODEL[AUTOMODEL.index("distributed:") :].replace("sequence_parallel: false", "activation_checkpointing: true")
+    )
+    assert (whole.method.kind, whole.activations.checkpointing) == ("full", "full")
