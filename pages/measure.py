@@ -13,6 +13,8 @@ from advisor.views.measuring import MAX_BYTES, of_text, show_measured
 from advisor.views.words import plain
 
 HELD = st.session_state
+NODES = """torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint FIRST_NODE:29500 \\
+  -m advisor.measurement job.yaml --out measured.json"""
 
 
 def others() -> dict[str, Job]:
@@ -41,6 +43,8 @@ def what_to_run() -> None:
     with st.expander("Several cards, the largest micro batch, a smaller card, your own run", icon=":material/terminal:"):
         st.markdown("Eight ranks with DDP or FSDP2; their ledgers are merged:")
         st.code("advisor validate job.yaml --nproc 8 --json > measured.json", language=None, wrap_lines=True)
+        st.markdown("Two nodes of eight cards: the same command on each, with the first node's address; rank 0 writes the result:")
+        st.code(NODES, language=None, wrap_lines=True)
         st.markdown("The largest micro batch that fits, found by running, as if the card had 24 GiB:")
         st.code("advisor validate job.yaml --largest --cap 24GiB", language=None, wrap_lines=True)
         st.markdown("Keep the measurement in a form that others can use:")
