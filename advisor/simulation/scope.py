@@ -51,6 +51,8 @@ def _several(run: Run, job: Job) -> str | None:
     strategy = parallel.strategy or "none"
     if run.world > 1 and strategy not in RUNS:
         return f"several ranks under {strategy} ({run.world} cards)"
+    if (parallel.tensor or 1) > 1 and (strategy == "fsdp1" or (strategy == "ddp" and (parallel.replicate or 1) > 1)):
+        return f"{strategy} over layers that are divided (tensor parallelism)"
     apart = [name for name in ("pipeline", "context", "expert") if (getattr(parallel, name) or 1) > 1]
     if apart:
         return f"{apart[0]} parallelism"

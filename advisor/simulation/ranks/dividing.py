@@ -50,9 +50,7 @@ def _alone(model: torch.nn.Module, _: Job, __: str) -> torch.nn.Module:
 
 
 def _ddp(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
-    if tensor_parallel.size(job) > 1:
-        if (job.parallel.replicate or 1) > 1:
-            raise CannotProbe("the probe does not run DDP over layers that are divided (tensor parallelism): the estimate stands in")
+    if tensor_parallel.size(job) > 1:  # nothing is replicated (see scope)
         return model
     options: dict[str, Any] = {"gradient_as_bucket_view": bool(job.parallel.gradient_as_bucket_view), "init_sync": False}
     whole = torch.nn.parallel.DistributedDataParallel(model, **options)
@@ -97,8 +95,6 @@ def _fsdp2(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
 
 
 def _fsdp1(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
-    if tensor_parallel.size(job) > 1:
-        raise CannotProbe("the probe does not run FSDP1 over layers that are divided (tensor parallelism): the estimate stands in")
     if (job.parallel.replicate or 1) > 1:
         raise CannotProbe("the probe does not run FSDP1's hybrid sharding yet: the estimate stands in")
     return accelerating.fsdp1(model, job, device)
