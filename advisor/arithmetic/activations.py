@@ -157,6 +157,10 @@ def _forward(put: _Put, c: Counted, running: int, *, kept: bool) -> Iterator[Hol
     if put.bytes(size) <= 0:
         return
     temporaries = put.holding("temporaries of a block's forward", (size[0], size[1], size[2], 0.0), 1, FORWARD_ONLY, None)
-    yield temporaries if kept else replace(temporaries, values={**temporaries.values, STRANDED: stranded(c), RUNNING_BYTES: running})
+    if kept:
+        yield temporaries
+    else:
+        t, values = temporaries, {**temporaries.values, STRANDED: stranded(c), RUNNING_BYTES: running}
+        yield Holding(t.part, t.name, t.bytes, t.moments, t.formula, values, t.source, t.dtype)
     if size[3]:
         yield put.holding("dequantised weight in forward", (0.0, 0.0, 0.0, size[3]), 1, FORWARD_ONLY, None)

@@ -32,21 +32,23 @@ class Spread:
         """The largest moment."""
         return max(self.moments.values(), default=0)
 
-    def reserved(self, loss: int, share: float) -> tuple[int, int]:
+    def reserved(self, loss: int, shares: Sequence[float]) -> list[tuple[int, int]]:
         """What the cache takes where later parts reuse the logits' blocks; and where they split them for good.
 
-        ``loss``: bytes of all the blocks of the loss (:attr:`Loss.cached`); ``share``: of the running block's bytes, what stays reserved beyond
+        ``loss``: bytes of all the blocks of the loss (:attr:`Loss.cached`); ``shares``: of the running block's bytes, what stays reserved beyond
         them. Between the two figures decides which free block best fits what comes after the loss in the first step (gradients reuse, states born
         then split for good). Blocks of other streams and of the small pool serve nothing else either way.
         """
         if not self.moments:
-            return 0, 0
+            return [(0, 0) for _ in shares]
         rest, logits = self.parts.get("rest", {}), self.parts.get("logits", {})
-        blocks = max(loss, max(logits.values(), default=0))
-        own = max(self.before + self.stranded, max(rest.get(m, 0) for m in TURNS) + round(share * self.running))
-        together = max(rest.get(m, 0) + logits.get(m, 0) for m in self.moments)
-        fixed = sum(max(sizes.values()) for part, sizes in self.parts.items() if part not in ("rest", "logits"))
-        return max(self.before + self.stranded + blocks, own, together) + fixed, max(own, max(rest.values(), default=0)) + blocks + fixed
+        blocks = max(loss, *logits.values()) if logits else loss
+        early, turns = self.before + self.stranded, max([rest.get(m, 0) for m in TURNS])
+        reused = max(early + blocks, *[size + logits.get(m, 0) for m, size in rest.items()], *logits.values())
+        fixed = sum([max(sizes.values()) for part, sizes in self.parts.items() if part not in ("rest", "logits")])
+        alone = max(early, *rest.values()) if rest else early
+        owns = [turns + round(share * self.running) for share in shares]
+        return [(max(reused, own) + fixed, max(alone, own) + blocks + fixed) for own in owns]
 
     @property
     def joined(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 from advisor.arithmetic import (
     activations,
@@ -32,7 +31,7 @@ from advisor.arithmetic.pipeline import waiting
 from advisor.arithmetic.stages import stages
 from advisor.arithmetic.states import PAGED
 from advisor.job import Job
-from advisor.ledger import Holding, Ledger
+from advisor.ledger import Holding, Interval, Ledger
 from advisor.run import Run, resolve
 
 PARTS: tuple[Callable[[Context], Iterable[Holding]], ...] = (
@@ -52,24 +51,23 @@ def estimate(job_or_run: Job | Run) -> Ledger:
     undecided = [f for f in run.missing if f.startswith("model")]
     if undecided and run.architecture is None:
         raise CannotEstimate(undecided[0], "the model's shape is not known: give model.name of a known model, or model.config (its config.json)")
-    ledger = _largest_stage(run)
-    return replace(ledger, widths=widths(run, _largest_stage))
+    return _largest_stage(run, widths(run, _largest_stage))
 
 
-def _largest_stage(run: Run) -> Ledger:
-    found = [_of_stage(read(run, stage)) for stage in stages(run.effective)]
+def _largest_stage(run: Run, ranges: Callable[[Ledger], dict[str, Interval]] | None = None) -> Ledger:
+    found = [_of_stage(read(run, stage), ranges) for stage in stages(run.effective)]
     return max(found, key=lambda ledger: ledger.peak().bytes) if len(found) > 1 else found[0]
 
 
-def _of_stage(ctx: Context) -> Ledger:
+def _of_stage(ctx: Context, ranges: Callable[[Ledger], dict[str, Interval]] | None) -> Ledger:
     held: list[Holding] = []
     for part in PARTS:
-        held.extend(h for h in part(ctx) if h.bytes > 0 and h.moments)
+        held.extend([h for h in part(ctx) if h.bytes > 0 and h.moments])
     for later in AFTER:
         held.extend([h for h in later(ctx, held) if h.bytes > 0 and h.moments])
     present = tuple(m for name, m in at.MOMENTS.items() if name in ctx.moments)
     rank = str(ctx.job.parallel.pipeline_rank or "max") if ctx.pipeline > 1 else "max"
-    return Ledger("estimated", tuple(held), present, rank=rank, software=ctx.job.framework.versions or {}, notes=tuple(_notes(ctx)))
+    return Ledger("estimated", tuple(held), present, rank=rank, software=ctx.job.framework.versions or {}, notes=tuple(_notes(ctx)), widths=ranges)
 
 
 def _notes(ctx: Context) -> list[str]:

@@ -68,7 +68,7 @@ def outside(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
     blocks, largest = logits.cached(ctx)
     sums = spread(held, small_parts(ctx))
     peak = sums.peak
-    reused, apart = sums.reserved(blocks, TURNED)
+    (least, _), (reused, apart), (_, most) = sums.reserved(blocks, (TURNED_LEAST, TURNED, TURNED_MOST))
     varied = ctx.job.batch.packed is False and ctx.framework in PADS and not expandable(ctx)
     growth = grown(largest, max(0, peak - resting(held)), kept=ctx.checkpointing != "full") if varied else 0
     if expandable(ctx) and any(h.part == "communication" and h.device == "gpu" for h in held):
@@ -76,7 +76,6 @@ def outside(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
         cache, low, high = (max(0, round(sums.joined / (1 - s)) - peak) for s in short)
     else:
         cache = max((reused + apart) // 2 - peak, growth)
-        least, most = sums.reserved(blocks, TURNED_LEAST)[0], sums.reserved(blocks, TURNED_MOST)[1]
         low, high = max(least - peak, round(GROWS_LEAST * growth)), max(most - peak, round(GROWS_MOST * growth))
     usable = ctx.run.usable
     if usable is not None:  # at the edge the allocator frees its cache and asks again
