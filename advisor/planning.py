@@ -13,7 +13,7 @@ from advisor.planner.laying_out import laid_out
 from advisor.planner.layouts import Layout, layouts
 from advisor.planner.limits import Limits, limits, max_micro_batch, max_model, max_seq_len, which_cards
 from advisor.planner.measuring import MOST_MARGIN, Bench, Candidate
-from advisor.planner.searching import free, quickest, restored, search, without_moot
+from advisor.planner.searching import cost, free, quickest, restored, search, without_moot
 from advisor.planner.spending import spend
 from advisor.planner.stepping import alternatives, ending, frontier, steps
 from advisor.report import Finding, Plan, Step
@@ -34,6 +34,7 @@ STAGES: tuple[tuple[frozenset[str], int, int], ...] = (
     (EVERYTHING, 3, METHOD),
     (EVERYTHING, 1, ANY),
 )
+SLOW = 3.0  # of the time of a token, from which what learns otherwise is shown beside the plan
 CUTTING = 2  # the weight of what cuts matrices, layers or the sequence: there the degrees are chosen together
 
 
@@ -78,6 +79,9 @@ def plan(
             found = search(bench, freed, measure, tiers, heavy=heavy, altering=altering, tightly=tightly)
             if found:
                 found[0] = restored(bench, found[0], freed, measure, tightly=tightly)
+                if not altering and cost(found[0], measure)[1] > SLOW:  # another way of learning may be worth so much time
+                    others = search(bench, freed, measure, EVERYTHING, heavy=0, altering=METHOD, tightly=tightly)
+                    found[1:1] = [c for c in others if c.altered > found[0].altered][:1]
                 return _done(bench, start, found, first, tightly=tightly)
     return nothing_fits(bench, start, freed, first)
 
@@ -129,7 +133,7 @@ def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozens
     best = ending(bench, without_moot(bench, found[0], first, tightly=tightly), first, tightly=tightly)
     chain = _until_it_fits(steps(bench, start, best, first, tightly=tightly))
     second = next((c for c in found[1:] if c.ids != best.ids and c.run.job != best.run.job), None)
-    runner_up = steps(bench, start, second, first, tightly=tightly) if second is not None else ()
+    runner_up = steps(bench, start, without_moot(bench, second, first, tightly=tightly), first, tightly=tightly) if second is not None else ()
     left = show((best.capacity_bytes or 0) - best.used_bytes)
     if not chain:  # the middle of the estimate fits as it is, and nothing light was found that leaves room for its error
         says = f"By the estimate it fits as it is, with {left} left, which is less than its error; no light set of changes was found that leaves more."
