@@ -10,13 +10,12 @@ from advisor.views.warming import seen
 
 PAGES = folder("pages")
 # What the theme cannot say. A chosen value is written in the primary colour, which has to be dark under the main button's white letters: too dark
-# on a dark ground. A button that is a sentence ends in three dots on a phone. The first screen begins a hand's breadth below the menu.
+# on a dark ground. A button that is a sentence ends in three dots on a phone.
 STYLE = """<style>
 :is([data-testid=stSliderThumbValue], [data-variant=segmented_control][data-selected=true], [role=tab][aria-selected=true]) p { color: CanvasText }
 :is([data-testid=stBaseButton-tertiary], [data-testid=stPageLink]) :is(.stMarkdownEllipsis, .stMarkdownEllipsis p) {
   white-space: normal !important; text-align: start
 }
-[data-testid=stMainBlockContainer] { padding-top: 4.5rem; padding-bottom: 4rem }
 </style>"""
 
 st.set_page_config(page_title="Training memory advisor", page_icon=Path(__file__).with_name("icon.png"), layout="wide")
