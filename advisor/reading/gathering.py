@@ -15,11 +15,16 @@ from advisor.reading.lines import Excerpt
 from advisor.reading.merge import PRINTED, Ranked, rank_of
 from advisor.reading.nvidia_smi import devices_of
 from advisor.reading.own_or_foreign import settle
+from advisor.reading.parts import FILES
+from advisor.reading.pattern import pattern
 from advisor.reading.plausible import implausible
 from advisor.reading.samples import samples_of
 from advisor.reading.snapshot.telling import Told
 
 MOST_LAUNCHES = 24  # distinct commands of a log that are read: a launch has a handful
+_PROSE_LINE = pattern(
+    r"^(?!from |import |def |class |with |for |if |return |export |\s|[\w.]+\(|[\w.\"'-]{1,60}\s?[:=])[\w*>-][^={}]{8,}$"
+)  # neither code nor a setting
 REMARKS = 300  # lines of a log that are searched for remarks: people write above a log, not in its middle
 
 
@@ -127,7 +132,8 @@ def _remarks(found: Excerpt, config: str | None) -> Iterator[tuple[str, str]]:
     """The comments of a config; else the lines near a text's start that are neither frame nor counters."""
     if config is not None:
         yield from prose.comments(found.name, config)
-        return
+        if found.name.lower().endswith(FILES):
+            return  # what stands in a file is the project's; what is pasted beside a config is the reporter's
     for line in found.lines[:REMARKS]:
-        if len(line.text) <= 400 and 'File "' not in line.text and "ried to allocate" not in line.text:
+        if len(line.text) <= 400 and 'File "' not in line.text and "ried to allocate" not in line.text and (config is None or _PROSE_LINE.match(line.text)):
             yield found.where(line), line.text

@@ -26,7 +26,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "resume",
             r"load_checkpoint|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|load_fsdp_(?:model|"
-            r"optimizer)|resume_from_checkpoint|"
+            r"optimizer)|(?<!\.train\()resume_from_checkpoint|"
             r"load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|load_optimizer_state|"
             r"restore_checkpoint|resume_checkpoint",
         ),
@@ -60,7 +60,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"load_checkpoint_and_dispatch|dispatch_model|"
             r"prepare_model_for_kbit_training|_prepare_model_for_kbit|load_model\b|:get_model\b|setup_model|_setup_model|model_provider|build_model|"
             r":initialize: engine|deepspeed/__init__\.py:initialize|"
-            r"accelerator\.prepare\(|:_prepare_deepspeed|:_prepare_fsdp|fsdp2_prepare_model|:prepare_model|init_model|:_init_model|"
+            r"accelerator\.prepare\(|[:.]_prepare_deepspeed|[:.]_prepare_fsdp|_create_fp32_partitions|_setup_for_real_optimizer|fsdp2_prepare_model|:prepare_model|init_model|:_init_model|"
             r"FullyShardedDataParallel\(|fully_shard\(|:fully_shard|"
             r"fully_sharded_data_parallel\.py:__init__|distributed\.py:__init__|initialize_optimizer_states|_place_model|_move_model_to_device|"
             r"self\.module\.to\(self\.device\)|get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict|:init_adapter\b|"

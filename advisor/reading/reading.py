@@ -11,6 +11,7 @@ from advisor.evidence import Evidence, NotUnderstood, Source
 from advisor.job import Job
 from advisor.reading import binary, capacity, deadline, frame_facts, leaves, parts, sources
 from advisor.reading.deadline import Deadline
+from advisor.reading.decoding import decoded
 from advisor.reading.gathering import Gathered, take_code, take_config, take_log
 from advisor.reading.inherited import bases, beneath, without_given
 from advisor.reading.lines import excerpt
@@ -94,7 +95,7 @@ def _read_text(text: sources.Text, gathered: Gathered, limit: Deadline) -> None:
     if found.binary:
         _refuse(text, "not a text: nothing in it was read", gathered)
         return
-    raw = b"".join(whole).decode("utf-8", "replace").removeprefix("\ufeff") if whole else None
+    raw = b"".join(decoded(whole)).decode("utf-8", "replace").removeprefix("\ufeff") if whole else None
     if raw is not None and binary.is_snapshot_text(raw):
         _take_snapshot(text, lambda: binary.snapshot_of_text(text.name, raw), gathered)
         return
@@ -109,9 +110,11 @@ def _read_text(text: sources.Text, gathered: Gathered, limit: Deadline) -> None:
         problem = take_config(text.name, rest, gathered, kinds)
     if content is not None and not limit.passed():
         take_code(text.name, content, gathered)
-    if problem is None:
-        take_log(found, gathered, kinds, content if not limit.passed() else None)
-    else:
+    take_log(found, gathered, kinds, content if not limit.passed() and problem is None else None)
+    if problem is not None and kinds:
+        gathered.not_understood.append(NotUnderstood(text.name, text.name, problem))
+        problem = None
+    elif problem is not None:
         gathered.problems.append(f"{text.name}: {problem}")
         gathered.not_understood.append(NotUnderstood(text.name, text.name, problem))
     blank = not any(line.text.strip() for line in found.lines)

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from advisor.opening import can_be_opened
 from advisor.reading import archives, snapshot
 from advisor.reading.archives import DEPTH, FILES
 from advisor.reading.masking import mask_name
@@ -74,7 +75,7 @@ def _path(name: str, path: Path) -> Iterator[Text]:
             yield from _folder(path)
             return
         size = path.stat().st_size
-        if not path.is_file() and not path.is_fifo() and not path.is_char_device():
+        if not can_be_opened(path):
             yield _problem(shown, "not a regular file")
             return
         with path.open("rb") as file:

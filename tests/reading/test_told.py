@@ -157,3 +157,49 @@ def test_a_card_named_without_its_memory_is_the_one_that_the_error_shows() -> No
     error = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 250.00 MiB (GPU 6; 31.75 GiB total capacity; 21.75 MiB free)"
     assert read([("error.txt", error), ("q.txt", "I train on 8 x V100 with DeepSpeed.")]).job.get("hardware.gpu") == "v100-32gb"
     assert read([("error.txt", error), ("q.txt", "I train on 8 x V100 16GB with DeepSpeed.")]).job.get("hardware.gpu") == "v100-16gb"
+
+
+def test_everything_in_one_paste_has_its_remarks_too() -> None:
+    """A reporter's sentence beside a snippet and an error: cards and counts that are stated win over what a total suggests."""
+    snippet = "DPO with trl 0.11.4, 1x H100 80GB, OOM in step 1\n\nargs = DPOConfig(per_device_train_batch_size=4, gradient_checkpointing=True, bf16=True)\n\n"
+    job = read(
+        [("pasted text", snippet + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.83 GiB. GPU 0 has a total capacity of 79.10 GiB")]
+    ).job
+    assert job.get("hardware.gpu") == "h100-80gb" and job.get("batch.micro_batch") == 4
+    assert read([("train.py", '"""Trains on 8x A100 40GB."""\nargs = TrainingArguments(bf16=True)\n')]).job.get("hardware.gpu") is None
+
+
+def test_a_label_before_a_command() -> None:
+    job = read(
+        [("q.txt", "Launch: deepspeed --num_gpus 8 run_clm.py --model_name_or_path meta-llama/Llama-2-7b-hf --per_device_train_batch_size 2\n" + OOM)]
+    ).job
+    assert (job.get("model.name"), job.get("batch.micro_batch"), job.get("hardware.gpus_per_node")) == ("meta-llama/Llama-2-7b-hf", 2, 8)
+
+
+def test_starting_a_trainer_is_not_resuming() -> None:
+    trace = 'Traceback (most recent call last):\n  File "run_clm.py", line 641, in main\n    train_result = trainer.train(resume_from_checkpoint=checkpoint)\n'
+    inner = '  File "/x/site-packages/deepspeed/runtime/zero/stage3.py", line 770, in _create_fp32_partitions\n    x.clone().float()\n'
+    failure = read([("error.txt", trace + inner + OOM)]).evidence.failure
+    assert failure is not None and failure.phase == "load"
+    loads = '  File "/x/site-packages/transformers/trainer.py", line 2, in _load_from_checkpoint\n    load_state_dict(x)\n'
+    failure = read([("error.txt", trace + loads + OOM)]).evidence.failure
+    assert failure is not None and failure.phase == "resume"
+
+
+def test_an_error_is_read_where_the_config_is_refused() -> None:
+    losses = "".join(f"{{'loss': 1.2, 'grad_norm': 0.5, 'learning_rate': 1e-5, 'epoch': {n / 1000}}}\n" for n in range(2300))
+    report = diagnose([("log.txt", losses + "args = TrainingArguments(per_device_train_batch_size=4)\n" + OOM)])
+    assert report.verdict == "ooms"
+
+
+def test_peft_turns_checkpointing_on() -> None:
+    code = "model = prepare_model_for_kbit_training(model)\nmodel = get_peft_model(model, LoraConfig(r=8))\n"
+    assert read([("t.py", code)]).job.get("activations.checkpointing") == "full"
+    off = code.replace("(model)\nmodel = get", "(model, use_gradient_checkpointing=False)\nmodel = get")
+    assert read([("t.py", off)]).job.get("activations.checkpointing") == "none"
+
+
+def test_utf16_is_read_as_utf8() -> None:
+    text = "args = TrainingArguments(per_device_train_batch_size=4, gradient_checkpointing=True)\n" + OOM
+    wide = read([("error.txt", text.encode("utf-16"))])
+    assert wide.job.get("activations.checkpointing") == "full" and wide.evidence.failure is not None

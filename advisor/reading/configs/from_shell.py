@@ -41,8 +41,12 @@ _NO_PROGRAM = frozenset(
 )
 _SCRIPT = pattern(r"\.(py|sh|ya?ml|toml)$")
 _NESTED = pattern(r"\s(?:.*\s)?--?\w|\b(?:torchrun|python3?|deepspeed|accelerate|swift|megatron)\s", re.DOTALL)
+_LABEL = r"(?:(?:[Ll]aunch(?:ed)?|[Cc]ommand|[Cc]md|CMD|[Rr]un|[Ss]tarted|启动命令|命令)(?: (?:command|with|by|as))?\s?[:：]\s*)"  # people name what they paste
+_LABELS = pattern(rf"^(\s*){_LABEL}", re.MULTILINE)
 STARTERS = pattern(
-    r"^\s*(?:[$>#]\s+)?(?:export\s+)?(?:[A-Z_][A-Z0-9_]*=\S*\s+)*(torchrun|accelerate\s+launch|deepspeed|python3?|tune\s+run|litgpt|swift|megatron|trl|axolotl|"
+    r"^\s*(?:[$>#]\s+)?"
+    + _LABEL
+    + r"?(?:export\s+)?(?:[A-Z_][A-Z0-9_]*=\S*\s+)*(torchrun|accelerate\s+launch|deepspeed|python3?|tune\s+run|litgpt|swift|megatron|trl|axolotl|"
     r"llamafactory-cli|srun|ray\s+job|composer|xtuner|fairseq-train|NPROC_PER_NODE=|uv\s+run|bash|colossalai|export\s+\w+=)\b",
     re.MULTILINE,
 )
@@ -51,6 +55,7 @@ STARTERS = pattern(
 def parse(text: str) -> Parsed:
     """The keys of every command that a script runs. Variables and arrays stand for the words that were assigned to them in the same script."""
     parsed = Parsed("shell")
+    text = _LABELS.sub(r"\1", text)
     reader = _Script(parsed, text)
     prompts = r"^[ \t]*[$>][ \t]+" if re.search(r"^[ \t]*\$[ \t]", text, re.MULTILINE) else r"^[ \t]*\$[ \t]+"
     reader.script(re.sub(prompts, "", text, flags=re.MULTILINE))  # a session pasted with its prompts
