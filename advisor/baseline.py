@@ -44,6 +44,11 @@ def write(path: Path, data: Mapping[str, Any]) -> None:
     path.write_text(yaml.safe_dump(dict(data), sort_keys=False, allow_unicode=True, width=120), encoding="utf-8")
 
 
+def is_one(head: bytes) -> bool:
+    """Whether a file's first bytes are a baseline's, of whatever version."""
+    return b"advisor_baseline" in head
+
+
 def read(path: Path) -> tuple[Side, str | None]:
     """The profile and the day it was approved.
 

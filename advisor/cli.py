@@ -9,7 +9,8 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import NoReturn
 
@@ -51,8 +52,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
+        if sys.stdout is None:  # closed by who started this (>&-)
+            sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+            if arguments[:1] not in ([name] for name in SERVING):
+                raise UserError("standard output is closed, so nothing can be printed; redirect it to a file or to /dev/null")
         code = _dispatch(arguments)
-        sys.stdout.flush()
+        with printing():
+            sys.stdout.flush()
         return code
     except UserError as error:
         return _failed(arguments, str(error), error.verdict, error.code)
@@ -63,11 +69,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(arguments, str(error), "unreadable", 2)
     except BrokenPipeError:
         # the reader (head, less) has gone: let the interpreter's own flush at exit meet an open descriptor
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 141  # 128 + SIGPIPE, as a shell reports it
     except KeyboardInterrupt:
         print("advisor: stopped", file=sys.stderr)
         return 130
+
+
+@contextmanager
+def printing() -> Iterator[None]:
+    """Around what goes to standard output.
+
+    Raises:
+        UserError: it can not be written (a full disk). A reader that has gone stays a :class:`BrokenPipeError`.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop_output()
+        raise UserError(f"standard output cannot be written: {error.strerror or error}") from None
+
+
+def _drop_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _failed(arguments: list[str], sentence: str, verdict: str, code: int) -> int:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from advisor.cli import main
+from advisor.reading.sources import texts
 
 JOB = """
 version: 1
@@ -114,3 +118,48 @@ def test_a_job_that_can_not_be_probed_says_so_in_json(tmp_path: Path, capsys: py
     file.write_text(JOB)
     assert main(["probe", str(file), "--json"]) == 3
     assert json.loads(capsys.readouterr().out) == {"version": 1, "verdict": "incomplete", "error": "no modelling code", "exit_code": 3}
+
+
+@pytest.mark.parametrize(
+    "command", ["diagnose NAME", "compare NAME NAME", "lengths NAME", "estimate NAME", "baseline save NAME", "baseline approve NAME", "events NAME"]
+)
+def test_neither_a_name_that_is_empty_nor_a_pipe_is_opened(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)  # nobody writes to it: opening it would never return
+    for name, says in (("", "a file's name is empty"), (str(pipe), "neither a file nor a folder"), ("x" * 5000, "cannot be read: File name too long")):
+        assert main([name if word == "NAME" else word for word in command.split()]) == 2
+        assert says in capsys.readouterr().err
+
+
+def test_a_pipe_is_not_opened_by_the_library_either(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (found,) = texts([("pipe", tmp_path / "pipe")])
+    assert found.problem == "not a regular file"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/dev/full is Linux's")
+@pytest.mark.parametrize(
+    ("shell", "says"),
+    [
+        ("cards > /dev/full", "standard output cannot be written: No space left on device"),
+        ("cards --json > /dev/full", "standard output cannot be written: No space left on device"),
+        ("--help >&-", "standard output is closed"),
+        ("cards >&-", "standard output is closed"),
+        ("diagnose - <&-", "standard input, which is closed"),
+        ("diagnose <(echo CUDA out of memory) >&-", "standard output is closed"),
+    ],
+)
+def test_output_that_can_not_be_written_is_a_sentence(shell: str, says: str) -> None:
+    done = subprocess.run(["bash", "-c", f'"$0" -m advisor {shell}', sys.executable], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert says in done.stderr
+
+
+def test_what_a_shell_hands_over_is_read(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", '"$0" -m advisor diagnose <(echo "torch.OutOfMemoryError: CUDA out of memory.")', sys.executable],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "emory" in done.stdout and done.returncode in (1, 3)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import UserError
-from advisor.commands import output
+from advisor.commands import files, output
 
 if TYPE_CHECKING:
     from advisor.annotating import Check
@@ -18,13 +18,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="save|approve|check")
     save = actions.add_parser("save", help="write the profile of a job, a ledger's JSON, a snapshot or a watched run")
-    save.add_argument("source", metavar="JOB", help="a job file, or anything else that `advisor compare` takes")
+    save.add_argument("source", metavar="JOB", type=files.named, help="a job file, or anything else that `advisor compare` takes")
     save.add_argument("--to", type=Path, metavar="FILE", help="default: JOB with .baseline.yaml")
     approve = actions.add_parser("approve", help="mark a profile as approved, after review")
-    approve.add_argument("file", type=Path, metavar="FILE")
+    approve.add_argument("file", type=files.readable, metavar="FILE")
     check = actions.add_parser("check", help="name what has drifted; exit code 1 where something has")
-    check.add_argument("file", type=Path, metavar="FILE")
-    check.add_argument("source", metavar="JOB", help="a job file, or anything else that `advisor compare` takes")
+    check.add_argument("file", type=files.readable, metavar="FILE")
+    check.add_argument("source", metavar="JOB", type=files.named, help="a job file, or anything else that `advisor compare` takes")
     check.add_argument("--tolerance", type=float, default=3.0, metavar="PERCENT", help="how much the peak may grow (default 3)")
     add_forms(check)
 
@@ -35,6 +35,11 @@ def add_forms(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--github", action="store_true", help="print GitHub annotations")
 
 
+def guard_junit(args: argparse.Namespace, *inputs: str | Path) -> None:
+    """``--junit`` replaces a report like itself and nothing else."""
+    files.guard("--junit", args.junit, inputs, lambda head: b"<testsuite" in head)
+
+
 def run(args: argparse.Namespace) -> int:
     """Save, approve or check."""
     from advisor import annotating, baseline
@@ -42,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.action == "save":
         target = args.to or Path(f"{Path(args.source).with_suffix('').name}.baseline.yaml")
+        files.guard("--to", target, [args.source], baseline.is_one)
         _writing(target, lambda: baseline.write(target, baseline.content(side(args.source))))
         output.write(f"wrote {target}; review it, then `advisor baseline approve {target}`\n")
         return 0
@@ -51,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not args.file.is_file():
         raise UserError(f"{args.file}: there is no such baseline; `advisor baseline save JOB --to {args.file}` writes one")
+    guard_junit(args, args.file, args.source)
     approved, day = baseline.read(args.file)
     if day is None:
         raise UserError(f"{args.file} is not approved yet; review it, then `advisor baseline approve {args.file}`")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from advisor.cli import UserError
-from advisor.commands import output
+from advisor.commands import files, output
 
 if TYPE_CHECKING:
     from advisor.compare import Side
@@ -18,9 +18,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "a",
         metavar="A",
+        type=files.named,
         help="a job file, a framework's config, the --json of estimate, probe or validate, a memory snapshot, a watched run's log, a folder, a baseline",
     )
-    parser.add_argument("b", metavar="B", help="likewise: what A became")
+    parser.add_argument("b", metavar="B", type=files.named, help="likewise: what A became")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print everything as JSON, an error too")
     form.add_argument("--markdown", action="store_true", help="print a comment fit for a pull request")
@@ -74,7 +75,7 @@ def side(name: str) -> Side:
     try:
         if path.is_file():
             with path.open("rb") as handle:
-                if b"advisor_baseline" in handle.read(200):
+                if baseline.is_one(handle.read(files.HEAD)):
                     return baseline.read(path)[0]
         return sides.load(path)
     except OSError as error:

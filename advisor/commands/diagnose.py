@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import UserError
-from advisor.commands import options, output
+from advisor.commands import files, options, output
 
 if TYPE_CHECKING:
     from advisor.reading import Reading
@@ -95,7 +95,7 @@ def _of_link(names: list[str]) -> Reading | None:
     from advisor.reading import Reading
     from advisor.share import find_link, open_link
 
-    query = find_link(names[0]) or _of_bundle(Path(names[0])) if len(names) == 1 else None
+    query = find_link(names[0]) or _of_bundle(Path(names[0])) if len(names) == 1 and names[0].strip() else None
     if query is None:
         return None
     opened = open_link(query)
@@ -109,7 +109,7 @@ def _of_bundle(path: Path) -> str | None:
     from advisor.launching.bundle import MAX_BYTES, query_of
 
     try:
-        return query_of(path.read_text(encoding="utf-8")) if path.suffix == ".json" and path.stat().st_size <= MAX_BYTES else None
+        return query_of(path.read_text(encoding="utf-8")) if path.suffix == ".json" and path.is_file() and path.stat().st_size <= MAX_BYTES else None
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -118,21 +118,21 @@ def items(names: list[str]) -> list[Item]:
     """Named texts for the readers: files as paths, folders opened, ``-`` read once.
 
     Raises:
-        UserError: a file that is not there or is no file.
+        UserError: a file that is not there, or is neither a file nor a folder.
     """
     out: list[Item] = []
     for name in dict.fromkeys(names):
         if name == "-":
-            out.append(("stdin", sys.stdin.buffer.read(MAX_STDIN)))
+            out.append(("stdin", files.standard_input(MAX_STDIN)))
             continue
-        path = Path(name)
+        path = files.readable(name)
         try:
             if path.is_dir():
                 out.extend(_folder(path))
             elif path.is_file():
                 path.open("rb").close()
                 out.append((path.name, path))
-            elif path.is_fifo() or path.is_char_device():
+            elif path.exists():  # what this process holds open already: a shell's <(command)
                 with path.open("rb") as handle:
                     out.append((path.name, handle.read(MAX_STDIN)))
             else:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 
 from advisor.cli import UserError
-from advisor.commands import jobfile, options, output
+from advisor.commands import files, jobfile, options, output
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     from advisor.ledger import PARTS, PHASES
 
-    parser.add_argument("job", metavar="JOB", help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
+    parser.add_argument("job", metavar="JOB", type=files.named, help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
     options.add_json(parser)
     parser.add_argument("--explain", choices=PARTS, metavar="PART", help=f"the formulas of one part with this job's numbers: {', '.join(PARTS)}")
     parser.add_argument("--phase", choices=PHASES, metavar="PHASE", help=f"look at the largest moment of one phase: {', '.join(PHASES)}")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from advisor.cli import UserError
-from advisor.commands import options, output
+from advisor.commands import files, options, output
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("log", metavar="LOG", type=Path, help="the events file that advisor.watch(..., log=LOG) wrote")
+    parser.add_argument("log", metavar="LOG", type=files.readable, help="the events file that advisor.watch(..., log=LOG) wrote")
     options.add_json(parser)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import UserError
+from advisor.commands.files import standard_input
 from advisor.commands.options import overrides
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def load_job(name: str) -> Job:
     from advisor.job import MAX_JOB_BYTES, JobError, read_job
 
     if name == "-":
-        data = sys.stdin.buffer.read(MAX_JOB_BYTES + 1)
+        data = standard_input(MAX_JOB_BYTES + 1)
     else:
         file = Path(name)
         if file.is_dir():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli import UserError
-from advisor.commands import jobfile, options, output
+from advisor.commands import files, jobfile, options, output
 
 if TYPE_CHECKING:
     from advisor.run import Run
@@ -18,10 +18,14 @@ STEPS = (1, 10, 100, 1000, 10_000)
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("data", metavar="DATA", type=Path, help="JSON lines, parquet, arrow or plain text, a folder of them, or a data set on disk")
-    parser.add_argument("--tokenizer", type=Path, metavar="FILE", help="a tokenizer.json; without it characters are divided by --characters-per-token")
+    parser.add_argument("data", metavar="DATA", type=files.readable, help="JSON lines, parquet, arrow or plain text, a folder of them, or a data set on disk")
+    parser.add_argument(
+        "--tokenizer", type=files.readable, metavar="FILE", help="a tokenizer.json; without it characters are divided by --characters-per-token"
+    )
     parser.add_argument("--characters-per-token", type=float, default=4.0, metavar="X", help="default 4, an assumption")
-    parser.add_argument("--job", metavar="JOB", help="a job file: what fits is the longest sequence that its estimate allows; rows are cut at its seq_len")
+    parser.add_argument(
+        "--job", metavar="JOB", type=files.named, help="a job file: what fits is the longest sequence that its estimate allows; rows are cut at its seq_len"
+    )
     parser.add_argument("--fits", type=int, metavar="TOKENS", help="the longest sequence that fits, where it is known")
     parser.add_argument("--steps", type=int, metavar="N", help="also the chance by step N")
     parser.add_argument(

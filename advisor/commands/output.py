@@ -7,6 +7,8 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from advisor.cli import printing
+
 if TYPE_CHECKING:
     from advisor.render.paper import Paper
 
@@ -24,7 +26,8 @@ def sheet() -> Paper:
 def write(text: str) -> None:
     """Text to standard output, with letters that its encoding lacks replaced."""
     encoding = sys.stdout.encoding or "utf-8"
-    try:
-        sys.stdout.write(text)
-    except UnicodeEncodeError:
-        sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))
+    with printing():
+        try:
+            sys.stdout.write(text)
+        except UnicodeEncodeError:
+            sys.stdout.write(text.encode(encoding, errors="replace").decode(encoding))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from advisor.commands import jobfile, options, output
+from advisor.commands import files, jobfile, options, output
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("job", metavar="JOB", help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
+    parser.add_argument("job", metavar="JOB", type=files.named, help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
     options.add_json(parser)
     solving = parser.add_argument_group("other questions", "in place of the plan")
     solving.add_argument("--limits", action="store_true", help="the largest micro batch, the longest sequence and the largest known model that this card holds")

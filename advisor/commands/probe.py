@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli import UserError
-from advisor.commands import jobfile, options, output
+from advisor.commands import files, jobfile, options, output
 
 if TYPE_CHECKING:
     from advisor.ledger import Ledger
@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     from advisor.simulation.probing import TIMEOUT_SECONDS
 
-    parser.add_argument("job", metavar="JOB", help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
+    parser.add_argument("job", metavar="JOB", type=files.named, help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
     options.add_json(parser)
     parser.add_argument("--timeline", metavar="FILE", type=Path, help="write every tensor's life as JSON")
     parser.add_argument("--snapshot", metavar="FILE", type=Path, help="write a memory snapshot (pickle) that PyTorch's memory viewer opens")
@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
     for path in (args.timeline, args.snapshot):
         if path is not None and not path.resolve().parent.is_dir():
             raise UserError(f"{path}: there is no folder {path.parent} to write to")
+    files.guard("--timeline", args.timeline, [args.job, args.snapshot], lambda head: b'"unit": "events in order' in head)
+    files.guard("--snapshot", args.snapshot, [args.job], lambda head: head[:1] == b"\x80")
     if args.timeout <= 0:
         raise UserError(f"--timeout {args.timeout:g}: give a number of seconds above 0")
     resolved = jobfile.resolved_job(args)

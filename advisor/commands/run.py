@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from advisor.cli import UserError
+from advisor.commands import files
 
 if TYPE_CHECKING:
     from advisor.launching.passing import Ended
@@ -30,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError("give the launch after --, e.g. advisor run -- torchrun --nproc-per-node 8 train.py")
     if os.name != "posix":
         raise UserError("advisor run needs a POSIX system; on Windows run the program as it is and give its log to `advisor diagnose`")
+    files.guard("--bundle", args.bundle, [], lambda head: b"advisor_bundle" in head)
     from advisor.launching import passing
     from advisor.launching.killed import out_of_memory_kills
 

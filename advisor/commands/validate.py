@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from advisor.cli import UserError
-from advisor.commands import jobfile, options, output
+from advisor.commands import files, jobfile, options, output
 
 if TYPE_CHECKING:
     from advisor.run import Run
@@ -24,7 +24,7 @@ ENDING_SECONDS = 20.0  # what torchrun may take to end its ranks
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("job", metavar="JOB", help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
+    parser.add_argument("job", metavar="JOB", type=files.named, help="a job file (YAML or JSON, 'version: 1'); - reads standard input")
     options.add_json(parser)
     parser.add_argument("--nproc", type=int, default=1, metavar="N", help="run N processes under torchrun (ddp and fsdp2)")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="default: a GPU where there is one, else the CPU as a small stand-in")
@@ -40,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print; exit code 1 where it ran out, 2 where it can not be measured here."""
     if args.nproc < 1 or args.timeout <= 0:
         raise UserError("--nproc and --timeout take numbers above 0")
+    files.guard("--save", args.save, [args.job], _is_list)
     cap = _size(args.cap)
     resolved = jobfile.resolved_job(args)
     if resolved.missing:
@@ -57,6 +58,12 @@ def run(args: argparse.Namespace) -> int:
     else:
         _say(resolved, found, args.probe)
     return 0
+
+
+def _is_list(head: bytes) -> bool:
+    """Whether a file is a YAML list, to which an entry can be appended."""
+    lines = (line.strip() for line in head.splitlines())
+    return next((line for line in lines if line and not line.startswith((b"#", b"---"))), b"- ").startswith(b"- ")
 
 
 def _size(text: str | None) -> int | None:
