@@ -11,6 +11,7 @@ from typing import Any
 
 from advisor.evidence import Evidence, Fact
 from advisor.job import Job, JobError, fields, nearest_field
+from advisor.job.checking import section_in_words
 
 
 class StatingError(ValueError):
@@ -33,6 +34,8 @@ def parse(text: str) -> tuple[str, Any]:
 def validated(path: str, value: Any) -> Any:
     """The value as the job holds it; text is read as the field's type (lists ``a,b``, mappings ``key:value,key:value``)."""
     if path not in fields():
+        if (says := section_in_words(path)) is not None:
+            raise StatingError(f"{says}; write {path}.FIELD=VALUE")
         near = nearest_field(path)
         raise StatingError(f"the job file has no field {path!r}" + (f"; did you mean {near!r}?" if near else ""))
     complaint = ""

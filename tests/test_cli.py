@@ -135,6 +135,7 @@ def test_stated_facts_come_first(job: Path, capsys: pytest.CaptureFixture[str]) 
     [
         ("batch.micro_batch", "FIELD=VALUE"),
         ("batch.micro_bach=2", "batch.micro_batch"),
+        ("batch=3", "'batch' is a section; its fields are batch.micro_batch, "),
         ("batch.micro_batch=-3", "greater than or equal to 1"),
         ("batch.seq_len=10000000000000000", "less than or equal"),
         ("activations.checkpointing=sometimes", "'none', 'full' or 'selective'"),

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from advisor.job import Job, JobError, fields, read_job
+from advisor.stating import put
 
 
 def test_what_is_not_written_is_unknown() -> None:
@@ -20,6 +21,10 @@ def test_what_is_not_written_is_unknown() -> None:
         ("bathc: {}", "did you mean 'batch'"),
         ("batch: {micro_batch: 0}", "greater than or equal to 1 (read 0)"),
         ("batch: {micro_batch: 1000000000000}", "less than or equal to"),
+        ("batch: {micro_batch: true}", "batch.micro_batch: a number is expected, not true or false (read True)"),
+        ("batch: {lengths: {histogram: [[true, 3]]}}", "not true or false"),
+        ("rollout: {memory_fraction: yes}", "not true or false"),
+        ("batch: 3", "'batch' is a section; its fields are batch.micro_batch, batch.seq_len"),
         ("batch: {seq_len: -5}", "greater than or equal to 1"),
         ("method: {kind: loar}", "input should be 'full'"),
         ("- 1\n- 2", "a list"),
@@ -35,10 +40,23 @@ def test_refuses_with_what_was_read_and_what_is_right(text: str, part: str) -> N
     assert part in str(caught.value)
 
 
+def test_no_number_of_a_job_is_read_from_a_truth_value() -> None:
+    taken = [path for path in fields() if _holds_true_as_a_number(path)]
+    assert taken == []
+
+
+def _holds_true_as_a_number(path: str) -> bool:
+    try:
+        value = put(Job(), path, True).get(path)
+    except JobError:
+        return False
+    return value is not True
+
+
 def test_but_changes_some_fields_and_leaves_the_others() -> None:
     job = read_job({"batch": {"micro_batch": 4, "seq_len": 128}})
     changed = job.but(batch={"micro_batch": 1}, rollout={"engine": "vllm"})
-    assert (changed.batch.micro_batch, changed.batch.seq_len, changed.rollout.engine) == (1, 128, "vllm")
+    assert (changed.batch.micro_batch, changed.batch.seq_len, changed.get("rollout.engine")) == (1, 128, "vllm")
     assert changed.but(rollout=None).rollout is None
     assert job.batch.micro_batch == 4
     with pytest.raises(JobError):

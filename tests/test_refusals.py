@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,16 @@ hardware: {gpu: a100-80gb, gpus_per_node: 1}
         (["plan", "JOB", "--before", "--tokens", "-5"], "a positive number of tokens"),
         (["plan", "JOB", "--before", "--tokens", "1e9", "--hours", "nan"], "a positive number of hours"),
         (["plan", "JOB", "--before", "--tokens", "1e9", "--budget", "0"], "a positive number of units of money"),
+        (["plan", "JOB", "--tokens", "-5"], "a positive number of tokens"),
+        (["plan", "JOB", "--tokens", "nan"], "a positive number of tokens"),
+        (["plan", "JOB", "--tokens", "5e9"], "--tokens belongs to --before"),
+        (["plan", "JOB", "--budget", "5"], "--budget belongs to --before"),
+        (["plan", "JOB", "--limits", "--price", "h100-80gb=2"], "--price belongs to --before"),
+        (["plan", "JOB", "--limits", "--before"], "two questions"),
+        (["plan", "JOB", "--limits", "--strict"], "--strict judges the plan"),
+        (["plan", "JOB", "--before", "--budget", "5"], "--budget needs the price"),
+        (["diagnose", "JOB", "--json", "--markdown"], "--json and --markdown are 2 forms of one report"),
+        (["diagnose", "JOB", "--link", "--html"], "--html and --link are 2 forms of one report"),
         (["accuracy", "--only", "*no-such-case*"], "no case's id matches"),
         (["cards", "h10"], "h100"),
         (["cards", "a100-88gb"], "did you mean 'a100-80gb'?"),
@@ -118,6 +129,36 @@ def test_a_job_that_can_not_be_probed_says_so_in_json(tmp_path: Path, capsys: py
     file.write_text(JOB)
     assert main(["probe", str(file), "--json"]) == 3
     assert json.loads(capsys.readouterr().out) == {"version": 1, "verdict": "incomplete", "error": "no modelling code", "exit_code": 3}
+
+
+def test_which_limit_an_offer_is_beyond(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    command = ["plan", str(file), "--before", "--price", "a100-80gb=2", "--tokens", "1e10", "--hours", "0.5", "--budget", "1"]
+    assert main(command) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(
+        r"1 x a100-80gb: fits[^x]* to ([\d.,]+)\) h; [^x]* to ([\d.,]+)\); [^x]*beyond --hours 0.5: up to \1 h and beyond --budget 1: up to \2 ", said
+    )
+    assert main(["plan", str(file), "--before", "--hours", "5"]) == 1
+    assert "not known to be within --hours 5" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_budget_that_is_exceeded_says_by_which_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from advisor.arithmetic import estimate
+    from advisor.job import read_job
+    from advisor.units import GIB, show
+    from advisor.verdict import needed
+
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    need = needed(estimate(read_job(JOB)))
+    between = round((need.expected + need.high) / 2 / GIB, 2)
+    assert main(["check", str(file), "--budget", f"{between}GiB"]) == 0
+    assert main(["check", str(file), "--budget", f"{between}GiB", "--strict"]) == 1
+    assert f"the high end of the range, which --strict judges by, is {show(round(need.high - between * GIB))} over the budget" in capsys.readouterr().out
+    assert main(["check", str(file), "--budget", "1GiB"]) == 1
+    assert f"what is expected is {show(need.expected - GIB)} over the budget" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

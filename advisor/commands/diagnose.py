@@ -44,6 +44,9 @@ def run(args: argparse.Namespace) -> int:
     from advisor.reading import read
     from advisor.stating import StatingError, state
 
+    forms = [f"--{name}" for name in ("json", "markdown", "html", "chat", "link") if getattr(args, name)]
+    if len(forms) > 1:
+        raise UserError(f"{' and '.join(forms)} are {len(forms)} forms of one report; ask for one")
     stated = options.overrides(args)
     reading = _of_link(args.files) or read(items(args.files))
     if stated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from advisor.cli import UserError
@@ -59,14 +60,14 @@ def before(run: Run, args: argparse.Namespace) -> int:
     known = tokens or run.job.batch.total_tokens
     paper.say("What would hold it" + (f", for {known:,} tokens:" if known else ". Say the tokens of the run (--tokens) to see hours and cost:"), "bold")
     for offer in found[:MOST_ROWS]:
-        paper.say(_row(offer), indent=2)
+        paper.say(_row(offer, hours, budget), indent=2)
     if len(found) > MOST_ROWS:
         paper.say(f"and {len(found) - MOST_ROWS} more (--json shows all)", "dim", indent=2)
     output.write(paper.text())
     return 0 if good else 1
 
 
-def _row(offer: Offer) -> str:
+def _row(offer: Offer, most_hours: float | None, budget: float | None) -> str:
     from advisor.units import show
 
     parts = [f"{offer.cards} x {offer.card}: {offer.verdict}, {show(offer.used_bytes)} of {show(offer.usable_bytes)}"]
@@ -78,8 +79,17 @@ def _row(offer: Offer) -> str:
     if offer.changes:
         parts.append("with " + ", ".join(offer.changes))
     if offer.within is False and offer.verdict != "ooms":
-        parts.append("beyond what you have")
+        parts.append(" and ".join(_beyond(offer, most_hours, budget)))
     return "; ".join(parts)
+
+
+def _beyond(offer: Offer, most_hours: float | None, budget: float | None) -> Iterator[str]:
+    """Which limits an offer is beyond: each is judged by the high end of its range."""
+    for option, figure, most, unit in (("--hours", offer.hours, most_hours, " h"), ("--budget", offer.cost, budget, "")):
+        if most is not None and figure is None:
+            yield f"not known to be within {option} {most:,g}"
+        elif most is not None and figure is not None and figure.high > most:
+            yield f"beyond {option} {most:,g}: up to {figure.high:,.1f}{unit}"
 
 
 def _range(figure: Range) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from advisor.cli import UserError
 from advisor.commands import files, jobfile, options, output
 
 
@@ -22,12 +23,36 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.add_overrides(parser)
 
 
+BEFORE = ("tokens", "price", "budget", "hours")  # options of --before
+
+
+def _asked_together(args: argparse.Namespace) -> None:
+    """Refuse what would be left unanswered.
+
+    Raises:
+        UserError: an option without the question that it belongs to, or two questions at once.
+    """
+    options.amount("--tokens", args.tokens, "tokens")
+    options.amount("--hours", args.hours, "hours")
+    options.amount("--budget", args.budget, "units of money")
+    alone = next((name for name in BEFORE if getattr(args, name) not in (None, []) and not args.before), None)
+    if alone is not None:
+        raise UserError(f"--{alone} belongs to --before (hours and cost before the run); add --before, or leave it out")
+    if args.limits and args.before:
+        raise UserError("--limits and --before are two questions; ask one at a time")
+    if args.strict and (args.limits or args.before):
+        raise UserError("--strict judges the plan; it has no meaning with --limits or --before")
+    if args.budget is not None and not args.price:
+        raise UserError("--budget needs the price of a card for an hour, e.g. --price a100-80gb=2.0")
+
+
 def run(args: argparse.Namespace) -> int:
     """Resolve, plan, print; the exit code is the verdict of the job as it stands."""
     from advisor.planning import plan
     from advisor.report import EXIT_CODES
     from advisor.verdict import of_run
 
+    _asked_together(args)
     resolved = jobfile.resolved_job(args)
     if args.limits or args.before:
         from advisor.commands import foretelling

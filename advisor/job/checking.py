@@ -54,7 +54,16 @@ def _in_words(item: Any, prefix: str) -> str:
     if item["type"] == "extra_forbidden":
         near = nearest_field(location)
         return f"unknown key {location!r}" + (f"; did you mean {near!r}?" if near else "")
-    return f"{location}: {item['msg'][0].lower()}{item['msg'][1:]} (read {shown})"
+    if item["type"] == "model_type" and (says := section_in_words(location)) is not None:
+        return f"{says} (read {shown})"
+    said = item["msg"].removeprefix("Value error, ")
+    return f"{location}: {said[0].lower()}{said[1:]} (read {shown})"
+
+
+def section_in_words(path: str) -> str | None:
+    """That a path is a section, and which fields it has; ``None`` where it is none."""
+    within = [known for known in fields() if known.startswith(f"{path}.")]
+    return f"{path!r} is a section; its fields are {', '.join(within)}" if within else None
 
 
 def nearest_field(path: str) -> str | None:

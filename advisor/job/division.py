@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from advisor.job.section import Count, Elements, Section
+from advisor.job.section import NUMBER, Count, Elements, Section
 
 
 class Wrap(Section):
@@ -26,13 +26,13 @@ class Parallel(Section):
     context: Count | None = None
     context_kind: Literal["ring", "ulysses"] | None = None
     pipeline: Count | None = None
-    pipeline_rank: Literal["first", "last", "max"] | Annotated[int, Field(ge=0, le=65_536)] | None = None
+    pipeline_rank: Literal["first", "last", "max"] | Annotated[int, Field(ge=0, le=65_536), NUMBER] | None = None
     virtual_stages: Count | None = None
     microbatches: Count | None = None
     expert: Count | None = None
     expert_tensor: Count | None = None
     async_tensor: bool | None = None
-    pipeline_layout: tuple[Annotated[int, Field(ge=0, le=100_000)], ...] | None = None
+    pipeline_layout: tuple[Annotated[int, Field(ge=0, le=100_000), NUMBER], ...] | None = None
     limit_all_gathers: bool | None = None
     prefetch: Literal["none", "backward-pre", "backward-post"] | None = None
     bucket_elements: Elements | None = None
@@ -43,7 +43,7 @@ class Parallel(Section):
     gradient_as_bucket_view: bool | None = None
     sync_each_microbatch: bool | None = None
     wrap: Wrap | None = None
-    device_map: tuple[Annotated[float, Field(ge=0, le=1)], ...] | None = None
+    device_map: tuple[Annotated[float, Field(ge=0, le=1), NUMBER], ...] | None = None
 
 
 class Offload(Section):

@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from advisor.job.section import Fraction, Gib, Section
+from advisor.job.section import NUMBER, Fraction, Gib, Section
 
 
 class OtherGpu(Section):
     """A card that the catalogue does not know."""
 
     name: Annotated[str, Field(max_length=200)]
-    memory_gib: Annotated[float, Field(gt=0, le=100_000)]
+    memory_gib: Annotated[float, Field(gt=0, le=100_000), NUMBER]
 
 
 class Hardware(Section):
@@ -20,8 +20,8 @@ class Hardware(Section):
 
     gpu: Annotated[str, Field(max_length=200)] | OtherGpu | None = None
     cards: tuple[Annotated[str, Field(max_length=200)], ...] | None = None
-    gpus_per_node: Annotated[int, Field(ge=1, le=4096)] | None = None
-    nodes: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    gpus_per_node: Annotated[int, Field(ge=1, le=4096), NUMBER] | None = None
+    nodes: Annotated[int, Field(ge=1, le=100_000), NUMBER] | None = None
     host_memory_gib: Gib | None = None
     memory_fraction: Fraction | None = None
     other_processes_gib: Gib | None = None

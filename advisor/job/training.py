@@ -5,16 +5,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from advisor.job.section import Count, Layout, Section, Tokens, Wide
+from advisor.job.section import NUMBER, Count, Layout, Section, Tokens, Wide
 
 
 class Vision(Section):
     """Images or video beside the text."""
 
-    tokens: Annotated[int, Field(ge=0, le=1 << 30)] | None = None
-    images: Annotated[int, Field(ge=0, le=100_000)] | None = None
-    max_pixels: Annotated[int, Field(ge=1, le=1 << 36)] | None = None
-    frames: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    tokens: Annotated[int, Field(ge=0, le=1 << 30), NUMBER] | None = None
+    images: Annotated[int, Field(ge=0, le=100_000), NUMBER] | None = None
+    max_pixels: Annotated[int, Field(ge=1, le=1 << 36), NUMBER] | None = None
+    frames: Annotated[int, Field(ge=0, le=1_000_000), NUMBER] | None = None
     tower: Literal["frozen", "trained", "skipped"] | None = None
     tower_checkpointing: Literal["none", "full"] | None = None
 
@@ -26,7 +26,9 @@ class Model(Section):
     config: Mapping[str, Any] | None = None
     source: Literal["huggingface", "megatron", "torchtune", "torchtitan", "litgpt", "remote-code"] | None = None
     mlp: Literal["gated", "plain"] | None = None
-    classes: Annotated[int, Field(ge=1, le=10_000_000)] | None = None  # a classification or reward head of so many outputs in place of the language head
+    classes: Annotated[int, Field(ge=1, le=10_000_000), NUMBER] | None = (
+        None  # a classification or reward head of so many outputs in place of the language head
+    )
     vision: Vision | None = None
 
 
@@ -34,15 +36,15 @@ class Method(Section):
     """What is trained, and in which layout the frozen base is held."""
 
     kind: Literal["full", "lora", "dora", "freeze", "galore", "lisa", "badam", "lomo"] | None = None
-    rank: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    rank: Annotated[int, Field(ge=1, le=65_536), NUMBER] | None = None
     targets: Literal["all-linear", "attention", "qv"] | tuple[str, ...] | None = None
     modules_to_save: tuple[str, ...] | None = None
     adapter_dtype: Wide | None = None
-    dropout: Annotated[float, Field(ge=0, le=1)] | None = None
-    adapters: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    dropout: Annotated[float, Field(ge=0, le=1), NUMBER] | None = None
+    adapters: Annotated[int, Field(ge=1, le=10_000), NUMBER] | None = None
     base: Layout | None = None
     double_quant: bool | None = None
-    group_size: Annotated[int, Field(ge=1, le=65_536)] | None = None
+    group_size: Annotated[int, Field(ge=1, le=65_536), NUMBER] | None = None
     kbit_preparation: bool | None = None
 
 
@@ -80,7 +82,7 @@ class Lengths(Section):
     p95: Tokens | None = None
     p99: Tokens | None = None
     max: Tokens | None = None
-    histogram: tuple[tuple[Tokens, Annotated[int, Field(ge=0, le=1 << 40)]], ...] | None = None
+    histogram: tuple[tuple[Tokens, Annotated[int, Field(ge=0, le=1 << 40), NUMBER]], ...] | None = None
 
 
 class Batch(Section):
@@ -89,18 +91,18 @@ class Batch(Section):
     micro_batch: Count | None = None
     seq_len: Tokens | None = None
     gradient_accumulation: Count | None = None
-    global_batch: Annotated[int, Field(ge=1, le=1 << 30)] | None = None  # sequences of one optimizer step over all ranks
+    global_batch: Annotated[int, Field(ge=1, le=1 << 30), NUMBER] | None = None  # sequences of one optimizer step over all ranks
     packed: bool | None = None
     lengths: Lengths | None = None
     token_budget: Tokens | None = None
     generations: Count | None = None
-    total_tokens: Annotated[int, Field(ge=1, le=10**17)] | None = None
+    total_tokens: Annotated[int, Field(ge=1, le=10**17), NUMBER] | None = None
 
 
 class Selective(Section):
     """What selective checkpointing recomputes."""
 
-    every_nth_layer: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    every_nth_layer: Annotated[int, Field(ge=1, le=100_000), NUMBER] | None = None
     ops: tuple[str, ...] | None = None
     policy: Literal["op"] | None = None
 

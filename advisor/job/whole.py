@@ -12,7 +12,7 @@ from advisor.job.checking import JobError, validated
 from advisor.job.division import Offload, Parallel
 from advisor.job.lifecycle import Eval, Load, Resume, Rollout, Save
 from advisor.job.place import Framework, Hardware
-from advisor.job.section import Section
+from advisor.job.section import NUMBER, Section
 from advisor.job.training import Activations, Batch, Method, Model, Optimizer, Precision
 
 
@@ -21,7 +21,7 @@ class Job(Section):
 
     OPTIONAL: ClassVar[frozenset[str]] = frozenset({"load", "eval", "save", "resume", "rollout"})
 
-    version: Literal[1] = 1
+    version: Annotated[Literal[1], NUMBER] = 1
     name: Annotated[str, Field(max_length=300)] | None = None
     model: Model = Model.model_construct()
     method: Method = Method.model_construct()
