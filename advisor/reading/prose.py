@@ -26,14 +26,19 @@ _CARD = (
 _COUNTED = lazily(rf"(?<![\w.])(\d{{1,4}}) ?(?:[x×*] ?|(?:NVIDIA )?(?=(?:A|H|V|B|L|T)\d))({_CARD})(?![\w])", re.IGNORECASE)
 _AFTER = lazily(rf"(?<![\w-])({_CARD}) ?[x×*] ?(\d{{1,4}})(?![\w.])", re.IGNORECASE)
 _ALONE = lazily(rf"(?<![\w/-])({_CARD})(?![\w-])")
+_NUMBER_ALONE = lazily(r"\b(?:a|an|one|single|my|the|two|four|\d{1,2} ?x?) ([345]0[5-9]0(?: ?Ti)?)(?![\w.,]*\d)\b", re.IGNORECASE)
 _GPUS = lazily(r"(?<![\w.])(\d{1,4}|two|four|eight|single|one) (?:gpus?|cards)\b", re.IGNORECASE)
 _NODES = lazily(r"(?<![\w.])(\d{1,4}|two|three|four|eight) nodes?\b", re.IGNORECASE)
 _WORDS = {"two": 2, "three": 3, "four": 4, "eight": 8, "single": 1, "one": 1}
 _COUNTED_CHINESE = lazily(rf"(\d{{1,3}}) ?(?:张|块|卡|个)的? ?((?i:{_CARD})|[345]0[5-9]0)(?![\w-])")
 _SENTENCE = lazily(r"(?<=[.!?;])\s+(?=[A-Z`(])|(?<=[。！？；])\s*(?=\S)")
 _STAGE = lazily(r"(?<![A-Za-z])zero[-_ ]{0,2}\(?(?:stage[-_ ]{0,2})?[=: ]{0,2}([123])\b", re.IGNORECASE)
-_FSDP = lazily(r"\bFSDP ?(2|v2)?\b", re.IGNORECASE)
-_WEIGHED = lazily(r"\?|\b(?:not|no|n't|can't|cannot|without|instead|should|would|could|tried|try|switch\w*|or|vs\.?|versus|than)\b|吗|怎么|如何", re.IGNORECASE)
+_FSDP = lazily(r"(?<![\w/.-])FSDP ?-?(2|v2)?(?![\w/]|\.\w)", re.IGNORECASE)
+_METHOD = lazily(r"\b(?:(QLoRA)|(LoRA)|full(?:[- ]parameter|[- ]model)? ?(?:fine-?\s?tun\w+|FT\b|SFT\b))(?![\w/.=-])", re.IGNORECASE)
+_RECOMPUTED = lazily(
+    r"(\b(?:no|without|not using|disabled?) )?\b(?:gradient|activation) checkpointing\b(?!\W{0,3}(?:\w+ )?(?:off|false|disabled))", re.IGNORECASE
+)
+_WEIGHED = lazily(r"\b(?:not|no|n't|can't|cannot|without|instead|should|would|could|tried|try|switch\w*|or|vs\.?|versus|than)\b|吗|怎么|如何", re.IGNORECASE)
 _N = r"\s*(?:size|len(?:gth)?)?\s*(?:of|=|:|is)?\s*(\d{1,3}(?:,\d{3})+|\d{1,8})(k\b)?(?![\w.]*\d|\s*[/,]\s?\d)"
 _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (field, lazily(pattern + _N, re.IGNORECASE))
@@ -53,11 +58,6 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     )
 )
 _EVALUATING = lazily(r"\b(?:test|eval|valid|infer)\w*\b(?!.*\btrain)", re.IGNORECASE)  # the batch that a sentence speaks of is that of the evaluation
-# a heading or list item that names the method ("SDXL LoRA"), or a statement of it; a sentence that weighs it against another says nothing
-_ADAPTERS = lazily(
-    r"^(?:[\w.-]{1,30} ){0,3}(?:Q?LoRA)(?: (?:training|fine-?tun\w+|finetune|SFT|run|job))?\W{0,2}$|\b(?:with|using) Q?LoRA (?:rank|r\b|adapters?\b)",
-    re.IGNORECASE,
-)
 _SETTING_WORDS = ("batch", "seq", "context", "source", "max", "cutoff", "block", "accum", "lora")
 # "median 310, max 3980 tokens", "lengths: p50=410 p95=2.1k max=8k": two such figures on a line that speaks of tokens or lengths
 _SPREAD = lazily(
@@ -76,27 +76,33 @@ _ORDINARY = lazily(r"^(?:[a-z]+-[a-z]+|[\w.-]+\.(?:py|sh|txt|json|ya?ml|log|toml
 def remarks_of(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:
     """Facts of remarks; ``lines``: (where, text) of comments, questions and log lines.
 
-    A strategy is taken only where all of them name one: people compare strategies as often as they use them.
+    A strategy, a method, a switch is taken only where all of them name one: people compare them as often as they use them.
     """
-    strategies: dict[str, Ranked] = {}
+    claims: dict[str, dict[str, tuple[str, str]]] = {}
     for where, text in lines:
         if not 2 <= len(text) <= 2000:
             continue
         for field, value in _found(text):
             yield Ranked(Fact(field, value, "read", where, why="a remark", text=text.strip()[:200]), PROSE)
-        for strategy in _strategies(text):
-            strategies.setdefault(strategy, Ranked(Fact("parallel.strategy", strategy, "read", where, why="a remark", text=text.strip()[:200]), PROSE))
-    if len(strategies) == 1:
-        yield from strategies.values()
+        for field, value in _claims(text):
+            claims.setdefault(field, {}).setdefault(value, (where, text.strip()[:200]))
+    for field, values in claims.items():
+        if len(values) == 1:
+            value, (where, text) = next(iter(values.items()))
+            for name, stated in (("method.kind", "lora"), ("method.base", "nf4")) if value == "qlora" else ((field, value),):
+                yield Ranked(Fact(name, stated, "read", where, why="a remark", text=text), PROSE)
 
 
-def _strategies(text: str) -> Iterator[str]:
-    """The strategies that a line names; with an empty one beside them where it weighs rather than states."""
+def _claims(text: str) -> Iterator[tuple[str, str]]:
+    """What a line says of strategy, method and checkpointing; of one that is weighed rather than stated also ``weighed``."""
     for sentence in _SENTENCE.split(text):
-        found = [f"zero{m[1]}" for m in _STAGE.finditer(sentence)] + [f"fsdp{'2' if m[1] else '1'}" for m in _FSDP.finditer(sentence)]
+        found = [("parallel.strategy", f"zero{m[1]}") for m in _STAGE.finditer(sentence)]
+        found += [("parallel.strategy", f"fsdp{'2' if m[1] else '1'}") for m in _FSDP.finditer(sentence)]
+        found += [("method.kind", "qlora" if m[1] else "lora" if m[2] else "full") for m in _METHOD.finditer(sentence)]
+        found += [("activations.checkpointing", "none" if m[1] else "full") for m in _RECOMPUTED.finditer(sentence)]
         yield from found
-        if found and _WEIGHED.search(sentence):
-            yield "weighed"
+        if found and _WEIGHED.search(_RECOMPUTED.sub(" ", sentence)):
+            yield from ((field, "weighed") for field, _ in found)
 
 
 def _found(text: str) -> Iterator[tuple[str, object]]:
@@ -109,8 +115,6 @@ def _found(text: str) -> Iterator[tuple[str, object]]:
                 field = "eval.micro_batch"
             if 1 <= value <= 1 << 24:
                 yield field, value
-    if (m := _ADAPTERS.search(text)) is not None:
-        yield "method.kind", "lora"
     yield from _lengths(text, lowered)
     if (name := model_in(text)) is not None:
         yield "model.name", name
@@ -138,6 +142,8 @@ def _hardware(text: str) -> Iterator[tuple[str, object]]:
         name, count = m[1], int(m[2])
     elif (m := _ALONE.search(text)) is not None:
         name = m[1]
+    elif (m := _NUMBER_ALONE.search(text)) is not None:
+        name = f"RTX {m[1]}"
     if count is None and (m := _COUNTED_CHINESE.search(text)) is not None:
         count, name = int(m[1]), f"RTX {m[2]}" if m[2].isdigit() else m[2].upper()
     if count is None and name is None:

@@ -104,10 +104,16 @@ def judge(run: Run, evidence: Evidence) -> Judgement:
     findings = []
     for item, share in sorted(zip(weighed, shares, strict=True), key=lambda pair: -pair[1]):
         if share < SHOWN_FROM:
-            cleared.append((item.rule.id, item.rule.cleared))
+            cleared.append((item.rule.id, _outweighed(item) or item.rule.cleared))
             continue
         findings.append(_finding(item, share, run, evidence))
     return Judgement(tuple(findings), none, tuple(cleared), tuple(not_applicable), tuple(could_not_tell))
+
+
+def _outweighed(item: _Weighed) -> str | None:
+    """What is said of a cause that has signs, where others explain the failure far better: never that it is not there."""
+    told = max((s for s in item.says if s.speaks_for and s.weight >= 1), key=lambda s: s.weight, default=None)
+    return None if told is None else f"There is a sign of it ({told.says}), but what was found explains the failure far better."
 
 
 def _finding(item: _Weighed, share: float, run: Run, evidence: Evidence) -> Finding:

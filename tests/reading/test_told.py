@@ -203,3 +203,17 @@ def test_utf16_is_read_as_utf8() -> None:
     text = "args = TrainingArguments(per_device_train_batch_size=4, gradient_checkpointing=True)\n" + OOM
     wide = read([("error.txt", text.encode("utf-16"))])
     assert wide.job.get("activations.checkpointing") == "full" and wide.evidence.failure is not None
+
+
+@pytest.mark.parametrize(("text", "stated"), [
+    ("Method: QLoRA\nGPU: RTX 4090", {"method.kind": "lora", "method.base": "nf4", "hardware.gpu": "rtx4090-24gb"}),
+    ("Llama-3.1-8B on 8xH100 with FSDP, full fine-tuning, gradient checkpointing, will it fit?",
+     {"parallel.strategy": "fsdp1", "method.kind": "full", "activations.checkpointing": "full", "hardware.gpus_per_node": 8}),
+    ("LoRA rank 64 on a single 4090 without gradient checkpointing",
+     {"method.kind": "lora", "activations.checkpointing": "none", "hardware.gpu": "rtx4090-24gb"}),
+    ("Should I use QLoRA or LoRA here? I tried ZeRO-2 and ZeRO-3.", {"method.kind": None, "parallel.strategy": None}),
+    ("the traceback ends in torch/distributed/fsdp/_fully_shard/x.py", {"parallel.strategy": None}),
+])  # fmt: skip
+def test_what_a_question_states(text: str, stated: dict[str, object]) -> None:
+    job = read([("pasted text", text)]).job
+    assert {path: job.get(path) for path in stated} == stated

@@ -8,6 +8,7 @@ from advisor.deviation import widened
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.rules import counters, fingerprint
+from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share
@@ -35,6 +36,18 @@ def _default(run: Run, evidence: Evidence) -> str | None:
     whole = weight_bytes(run)
     size = f", {show(whole)} where 16 bit is half" if whole else ""
     return f"no dtype is given, so the weights are fp32{size} ({fact.where or fact.why or fact.kind})"
+
+
+def _decides(run: Run, evidence: Evidence) -> str | None:
+    """Loaded in 16 bits the same run would fit, and as it is it does not: the width that nobody asked for is the difference."""
+    if _default(run, evidence) is None or not in_phase(evidence, "step", "forward", "loss", "backward", None):
+        return None
+    capacity = counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
+    now, then = ledger_of(run), ledger_of(run.but(precision={"weights": "bf16"}))
+    if capacity is None or now is None or then is None:
+        return None
+    before, after = now.peak().bytes, then.peak().bytes
+    return f"loaded in 16 bits the same run needs {show(after)} of {show(capacity)}, as it is {show(before)}" if after < 0.95 * capacity < before else None
 
 
 def _weighty(run: Run, evidence: Evidence) -> str | None:
@@ -107,6 +120,7 @@ RULE = Rule(
             when=_default,
         ),
         Mark("default-fp32-weighty", 1.0, "much of the card", "the estimate's ledger", when=_weighty),
+        Mark("default-fp32-decides", 4.0, "the width decides", "the estimate's ledger, with the weights in 16 bits", when=_decides),
         Mark("default-fp32-sixteen", -1.5, "dtype given", "from_pretrained(torch_dtype=...)", when=_sixteen),
         Mark("default-fp32-beyond", 2.0, "more than 16-bit weights", "4 bytes a parameter", when=_beyond_sixteen),
         Mark(
