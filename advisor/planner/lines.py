@@ -78,6 +78,8 @@ def following(before: Run, after: Run) -> frozenset[str]:
     purposes = {p for p in after.changed if after.job.get(p) != before.job.get(p)}
     if "parallel.strategy" in purposes:
         derived |= purposes & {"parallel.replicate"}  # the new group is all ranks
+    if "offload.optimizer" in purposes and _host_adam(before.job, after.job):
+        derived |= {"optimizer.name"}
     if purposes - _ALONG - derived:
         derived |= purposes & _ALONG
     brought = [p for p in _BROUGHT if p in purposes and p not in derived and _was_open(before, p) and not (p == "method.base" and after.job.get(p) != "none")]
@@ -90,6 +92,17 @@ def following(before: Run, after: Run) -> frozenset[str]:
             cleared.setdefault(section, {})[name] = None
     alone = after.but(**cleared).job
     return derived | {path for path in brought if alone.get(path) == after.job.get(path)}
+
+
+def _host_adam(before: Job, after: Job) -> bool:
+    """Whether the optimizer stays the user's Adam, and only where it steps changes its class.
+
+    DeepSpeed 0.19 builds a configured AdamW as DeepSpeedCPUAdam once the states are on the host (runtime/engine.py _configure_basic_optimizer), and
+    accelerate 1.15 exchanges a script's (utils/deepspeed.py map_pytorch_optim_to_deepspeed). The class is no ``optimizer.type`` of a config.
+    """
+    zero = ("zero1", "zero2", "zero3")
+    names = {before.optimizer.name, after.optimizer.name} - {None}
+    return "cpu-adam" in names and names <= {"adamw", "cpu-adam"} and (after.parallel.strategy in zero or before.parallel.strategy in zero)
 
 
 def _was_open(run: Run, path: str) -> bool:

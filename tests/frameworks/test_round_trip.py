@@ -125,6 +125,14 @@ def test_settings_in_yaml_flags_and_json() -> None:
     assert "accelerate" in settings(before, after, "trl")
 
 
+def test_no_class_of_deepspeed_is_written_as_the_type_of_its_config() -> None:
+    """0.19.0 runtime/config.py DEEPSPEED_OPTIMIZERS: AdamW is a type, DeepSpeedCPUAdam and FusedAdam are what the engine builds of it."""
+    zero = Job().but(parallel={"strategy": "zero3"}, optimizer={"name": "adamw"})
+    after = zero.but(offload={"optimizer": "cpu"}, optimizer={"name": "cpu-adam"})
+    assert settings(zero, after, "deepspeed") == {"deepspeed": ('{"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}',)}
+    assert settings(after, after.but(optimizer={"name": "adamw"}), "deepspeed") == {"deepspeed": ('{"optimizer": {"type": "AdamW"}}',)}
+
+
 def test_settings_of_an_unknown_framework_fall_back_to_the_trainer() -> None:
     after = Job().but(batch={"micro_batch": 2})
     assert settings(Job(), after, "colossalchat") == {"hf-trainer": ("per_device_train_batch_size=2",)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from advisor.job import read_job
 from advisor.planner.lines import snippet
 from advisor.planner.stepping import changed_lines
 from advisor.run import resolve
-from advisor.techniques import all_techniques
+from advisor.techniques import NotApplicable, all_techniques
 from tests.techniques.in_frameworks import FRAMEWORKS, SCRIPT, applied, beyond, missing, read_back
 
 BOUGHT = frozenset({"triage", "hardware"})  # what is done outside of the job's own files
@@ -53,6 +54,20 @@ def test_no_derived_field_is_written() -> None:
     lines = changed_lines(before, after, "zero-3")  # type: ignore[arg-type]
     assert "llama-factory" not in lines
     assert lines["deepspeed"] == ('{"zero_optimization": {"stage": 3}}',)
+
+
+@pytest.mark.parametrize("named", [{}, {"optimizer": {"name": "adamw"}}])
+def test_the_host_adam_has_no_line_of_its_own(named: dict[str, Any]) -> None:
+    """DeepSpeed and accelerate put their CPU Adam in by themselves; an ``optimizer`` block would set learning rate and decay to DeepSpeed's defaults."""
+    job = {"version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}, "batch": {"micro_batch": 2, "seq_len": 2048}, "framework": {"name": "trl"},
+           "hardware": {"gpu": "a100-80gb", "gpus_per_node": 8}, "parallel": {"strategy": "zero3", "shard": 8}, **named}  # fmt: skip
+    before = resolve(read_job(job))
+    after = all_techniques()["offload-optimizer"].apply(before)
+    assert not isinstance(after, NotApplicable)
+    assert after.job.optimizer.name == "cpu-adam"
+    lines = changed_lines(before, after, "offload-optimizer")
+    assert lines["deepspeed"] == ('{"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}',)
+    assert not any("dam" in line for text in lines.values() for line in text)
 
 
 def test_a_layer_is_written_only_where_it_is_in_force() -> None:
