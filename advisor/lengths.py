@@ -26,11 +26,16 @@ _PAIRS = (
 
 @dataclass(frozen=True)
 class Lengths:
-    """``histogram``: (upper bound in tokens, samples), ascending. ``longest``: (tokens, row), longest first. ``unit``: how tokens were counted."""
+    """``histogram``: (upper bound in tokens, samples), ascending. ``longest``: (tokens, row), longest first. ``unit``: how tokens were counted.
+
+    ``not_understood``: rows in which no text, tokens or length was found, of no known length; ``first_not_understood``: the first of them.
+    """
 
     histogram: tuple[tuple[int, int], ...]
     longest: tuple[tuple[int, int], ...]
     unit: str
+    not_understood: int = 0
+    first_not_understood: int | None = None
 
     @property
     def samples(self) -> int:
@@ -67,19 +72,24 @@ def measure(path: Path, count: Callable[[str], int] | None = None, *, per_token:
     """
     histogram: dict[int, int] = {}
     longest: list[tuple[int, int]] = []
-    exact = True
+    exact, unknown, first = True, 0, None
     for row, value in enumerate(rows.rows(path)):
-        tokens, counted = _length(value, count, per_token)
+        if (found := _length(value, count, per_token)) is None:
+            unknown, first = unknown + 1, row if first is None else first
+            continue
+        tokens, counted = found
         exact = exact and counted
         histogram[bucket(tokens)] = histogram.get(bucket(tokens), 0) + 1
         if len(longest) < KEPT_LONGEST:
             heapq.heappush(longest, (tokens, row))
         elif tokens > longest[0][0]:
             heapq.heapreplace(longest, (tokens, row))
+    if not histogram and first is not None:
+        raise LengthsError(f"{path.name}: in none of {unknown:,} rows is a text, a conversation, input_ids or a length")
     if not histogram:
         raise LengthsError(f"{path.name} holds no samples; give JSON lines, parquet, arrow or plain text")
     unit = "tokens" if exact else f"characters divided by {per_token:g} (assumed; give --tokenizer tokenizer.json to count)"
-    return Lengths(tuple(sorted(histogram.items())), tuple(sorted(longest, key=lambda item: (-item[0], item[1]))), unit)
+    return Lengths(tuple(sorted(histogram.items())), tuple(sorted(longest, key=lambda item: (-item[0], item[1]))), unit, unknown, first)
 
 
 def chance(long: int, samples: int, drawn: int) -> float:
@@ -95,34 +105,54 @@ def chance(long: int, samples: int, drawn: int) -> float:
     return -math.expm1(min(0.0, log_none))
 
 
-def _length(row: Any, count: Callable[[str], int] | None, per_token: float) -> tuple[int, bool]:
-    """Tokens of a row, and whether they were counted rather than assumed."""
+def _length(row: Any, count: Callable[[str], int] | None, per_token: float) -> tuple[int, bool] | None:
+    """Tokens of a row, and whether they were counted rather than assumed; ``None``: nothing in it says how long it is."""
     if isinstance(row, dict):
         for name in ("input_ids", "tokens"):
-            if hasattr(row.get(name), "__len__") and not isinstance(row[name], str):
-                return len(row[name]), True
+            ids = row.get(name)
+            if isinstance(ids, (list, tuple)) and all(isinstance(token, (int, float)) for token in ids[:1]):
+                return len(ids), True
         for name in ("length", "num_tokens", "n_tokens"):
-            if isinstance(row.get(name), int):
-                return max(0, row[name]), True
+            value = row.get(name)
+            if (
+                isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1 << 40 and value == int(value)
+            ):  # nullable columns come as floats
+                return int(value), True
     text = _text(row)
+    if text is None:
+        return None
     if count is not None:
         return count(text), True
     return math.ceil(len(text) / per_token), False
 
 
-def _text(row: Any) -> str:
+def _text(row: Any) -> str | None:
     if isinstance(row, str):
         return row
     if not isinstance(row, dict):
-        return ""
+        return None
     for name in ("messages", "conversations", "text", "content"):
-        value = row.get(name)
-        if isinstance(value, str):
-            return value
-        if value is not None and hasattr(value, "__iter__"):
-            turns = (turn.get("content") or turn.get("value") or "" for turn in value if isinstance(turn, dict))
-            return "\n".join(turn if isinstance(turn, str) else "" for turn in turns)
+        if (said := _said(row.get(name))) is not None:
+            return said
     for names in _PAIRS:
-        if all(isinstance(row.get(name), str) for name in names):
-            return "\n".join(row[name] for name in names)
-    return "\n".join(value for value in row.values() if isinstance(value, str))
+        parts = [said for name in names if (said := _said(row.get(name))) is not None]
+        if len(parts) == len(names):
+            return "\n".join(parts)
+    strings = [value for value in row.values() if isinstance(value, str)]
+    return "\n".join(strings) if strings else None
+
+
+def _said(value: Any) -> str | None:
+    """A text, or the turns of a conversation (``content`` or ``value``, as a text or as parts with ``text``); ``None``: neither."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, (list, tuple)) or not all(isinstance(turn, dict) for turn in value):
+        return None
+    return "\n".join(_turn(turn.get("content") or turn.get("value")) for turn in value)
+
+
+def _turn(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, (list, tuple)) else []
+    return "\n".join(part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str))

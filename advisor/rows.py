@@ -10,6 +10,7 @@ from typing import Any
 
 MAX_LINE = 64 * 1024 * 1024
 MAX_ABOUT = 16 * 1024 * 1024
+HEAD = 4096  # bytes by which text is told from what is none
 # what datasets 5.2 (config.py) writes beside the data; a map's results are in cache-*.arrow
 _ABOUT = frozenset({"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"})
 
@@ -25,10 +26,10 @@ def rows(path: Path) -> Iterator[Any]:
         LengthsError: a file in it is not what its name says.
     """
     if not path.is_dir():
-        yield from _READERS.get(path.suffix, _plain)(path)
+        yield from _READERS.get(path.suffix.lower(), _plain)(path)
         return
     for file in files(path):
-        yield from _READERS[file.suffix](file)
+        yield from _READERS[file.suffix.lower()](file)
 
 
 def files(folder: Path) -> list[Path]:
@@ -43,8 +44,13 @@ def files(folder: Path) -> list[Path]:
             return files(folder / named)
     if isinstance(state, list):
         names = [str(entry.get("filename")) for entry in state if isinstance(entry, dict)]
-        return [folder / name for name in names if Path(name).name == name and Path(name).suffix in _READERS]
-    return sorted(f for f in folder.rglob("*") if f.is_file() and f.suffix in _READERS and f.name not in _ABOUT and not f.name.startswith((".", "cache-")))
+        return [folder / name for name in names if Path(name).name == name and is_readable(Path(name))]
+    return sorted(f for f in folder.rglob("*") if f.is_file() and is_readable(f) and f.name not in _ABOUT and not f.name.startswith((".", "cache-")))
+
+
+def is_readable(path: Path) -> bool:
+    """Whether a file's name says that it holds rows."""
+    return path.suffix.lower() in _READERS
 
 
 def _about(path: Path) -> dict[str, Any]:
@@ -86,9 +92,32 @@ def _json(path: Path) -> Iterator[Any]:
 
 def _plain(path: Path) -> Iterator[Any]:
     with path.open("rb") as handle:
+        if (what := _no_text(path.name, handle.read(HEAD))) is not None:
+            raise LengthsError(f"{path.name} is {what}, not a data set; give JSON lines, parquet, arrow or plain text")
+        handle.seek(0)
+        number = 0
         while line := handle.readline(MAX_LINE):
+            number += 1
+            if b"\0" in line:
+                raise LengthsError(f"{path.name} line {number} is no text (it holds a zero byte); give JSON lines, parquet, arrow or plain text")
             if line.strip():
                 yield line.decode("utf-8", errors="replace").rstrip("\r\n")
+
+
+def _no_text(name: str, head: bytes) -> str | None:
+    """What a file is instead of lines of text, by its first bytes; ``None``: it may be text, of whatever 8-bit encoding."""
+    from advisor.reading import archives, snapshot  # loaded only for what no known name announces
+
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "text in UTF-16 (convert it to UTF-8)"
+    if archives.kind(head) is not None:
+        return "packed (unpack it first)"
+    if snapshot.is_pickle(name, head):
+        return "a pickle (which is never opened: it can run code)"
+    if head.startswith((b"PAR1", b"ARROW1")):
+        return f"{'parquet' if head.startswith(b'PAR1') else 'arrow'} under another name (rename it)"
+    control = sum(byte < 32 and byte not in b"\t\n\r\f\x1b" for byte in head)
+    return "binary" if b"\0" in head or head.startswith(b"%PDF-") or control > len(head) // 50 else None
 
 
 def _parquet(path: Path) -> Iterator[Any]:

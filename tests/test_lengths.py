@@ -1,7 +1,11 @@
 """Lengths of data: counted right in each form, nothing of the text kept, and the chance is the one that drawing shows."""
 
+import gzip
+import io
 import json
+import pickle
 import random
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,14 @@ from hypothesis import strategies as st
 
 from advisor import lengths
 from advisor.cli import main
+from advisor.rows import LengthsError
+
+
+def zipped(content: bytes) -> bytes:
+    with io.BytesIO() as held:
+        with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("rows.txt", content)
+        return held.getvalue()
 
 
 @given(st.integers(0, 10**9))
@@ -58,7 +70,7 @@ def test_a_data_set_on_disk_is_its_training_split(on_disk: Path) -> None:
     assert whole == split
     assert split.longest == ((900, 2), (5, 4), (3, 3), (2, 1), (1, 0))  # numbered as load_from_disk numbers them
     (on_disk / "train" / "data-00000-of-00002.arrow").write_bytes(b"no arrow")
-    with pytest.raises(lengths.LengthsError, match="is no arrow file"):
+    with pytest.raises(LengthsError, match="is no arrow file"):
         lengths.measure(on_disk)
 
 
@@ -149,3 +161,81 @@ def test_rows_are_cut_at_the_jobs_sequence_length(
     assert json.loads((tmp_path / "r.json").read_text())["tokens"] == [min(5000, seq_len)]
     assert main(command) == code
     assert ("comes into a batch" in capsys.readouterr().out) is (seq_len < 5000)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.zip", zipped(b"x\n" * 200_000), "packed"),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n'), "packed"),
+        ("a.pkl", pickle.dumps(["a text"] * 9), "a pickle"),
+        ("a.bin", pickle.dumps({"text": "a"}), "a pickle"),
+        ("a", bytes(range(256)) * 20, "binary"),
+        ("a.txt", "a row\n".encode("utf-16"), "UTF-16"),
+        ("a.txt", b"a row\n" * 2000 + b"\0\0\n", "line 2001 is no text"),
+        ("a.jsonl", b'{"input_ids": NaN}\n{"length": -4}\n{"a": 1}\n7\n{"messages": null}\n', "in none of 5 rows"),
+    ],
+)
+def test_what_is_no_data_set_is_a_sentence(name: str, content: bytes, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert main(["lengths", str(tmp_path / name)]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_text_of_any_encoding_of_bytes_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes("später läuft es über\n".encode("latin-1") * 3)
+    (tmp_path / "B.JSONL").write_text('{"text": "abcdefgh"}\n')
+    assert lengths.measure(tmp_path / "a.txt").longest[0] == (5, 0)
+    assert lengths.measure(tmp_path / "B.JSONL").longest == ((2, 0),)
+
+
+def test_rows_that_are_not_understood_are_counted_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = tmp_path / "a.jsonl"
+    data.write_text('{"text": ""}\n{"input_ids": NaN}\n{"input_ids": [1, 2, 3]}\n{"input_ids": [[1, 2, 3]]}\n{"length": true}\n')
+    found = lengths.measure(data)
+    assert (found.samples, found.not_understood, found.first_not_understood, found.longest) == (2, 3, 1, ((3, 2), (0, 0)))
+    assert main(["lengths", str(data)]) == 0
+    assert "3 rows (the first is row 1, counted from 0) were not understood" in " ".join(capsys.readouterr().out.split())
+
+
+def test_parts_and_turns_of_a_conversation_are_text(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "a" * 40}]}, {"role": "assistant", "content": None}]
+    pair = {"prompt": [{"role": "user", "content": "a" * 20}], "completion": [{"role": "assistant", "content": "b" * 19}]}
+    (tmp_path / "a.json").write_text(json.dumps([{"messages": turns}, pair, {"length": 12.0}]))
+    assert lengths.measure(tmp_path / "a.json").longest == ((12, 2), (11, 0), (10, 1))
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-1", "0"])
+def test_characters_per_token_is_a_positive_number(number: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("a row\n")
+    assert main(["lengths", str(tmp_path / "a.txt"), "--characters-per-token", number]) == 2
+    assert "a positive number of characters" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("d.jsonl", "would be lost"),
+        ("job.yaml", "would be lost"),
+        ("other.jsonl", "would be lost"),
+        ("other.yaml", "would be lost"),
+        ("other.json", "would be lost"),
+        ("rr", "the name's ending says what is written"),
+        ("folder/r.jsonl", "count as data"),
+    ],
+)
+def test_a_rehearsal_costs_no_file(target: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    texts = {"d.jsonl": '{"text": "a"}\n', "folder/d.jsonl": '{"text": "a"}\n', "other.jsonl": '{"text": "b"}\n', "other.yaml": "a: 1\n", "other.json": "{}\n"}
+    texts["job.yaml"] = (
+        "version: 1\nmodel: {name: meta-llama/Llama-3.2-1B}\nmethod: {kind: lora}\nbatch: {micro_batch: 1, seq_len: 64}\nhardware: {gpu: a100-80gb}\n"
+    )
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    data = "folder" if "/" in target else "d.jsonl"
+    assert main(["lengths", data, "--job", "job.yaml", "--rehearsal", target]) == 2
+    assert says in capsys.readouterr().err
+    assert {name: (tmp_path / name).read_text() for name in texts} == texts
+    for fresh in ("w.jsonl", "w.yaml", "w.json"):  # and what it wrote itself it writes again
+        assert [main(["lengths", "d.jsonl", "--job", "job.yaml", "--rehearsal", fresh]) for _ in range(2)] == [0, 0]

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from advisor.run import Run
 
 STEPS = (1, 10, 100, 1000, 10_000)
+JOBS, ROWS, NUMBERS = (".yaml", ".yml"), (".jsonl", ".ndjson"), (".json",)  # endings of --rehearsal's file, by what it holds
+NAME = "rehearsal of the worst batch"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,8 +32,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, metavar="N", help="also the chance by step N")
     parser.add_argument(
         "--rehearsal", type=Path, metavar="FILE",
-        help="write the worst batch, to run it first: FILE.jsonl its rows (data to train one step on), FILE.yaml the job at its length (needs --job; for"
-        " advisor validate), FILE.json the numbers of its rows",
+        help="write the worst batch, to run it first; the name's ending says as what: .jsonl its rows (data to train one step on), .yaml the job at its"
+        " length (needs --job; for advisor validate), .json the numbers of its rows",
     )  # fmt: skip
     options.add_json(parser)
     options.add_overrides(parser)
@@ -43,8 +45,11 @@ def run(args: argparse.Namespace) -> int:
 
     if not args.data.exists():
         raise UserError(f"{args.data}: there is no such file")
-    if args.characters_per_token <= 0 or (args.fits is not None and args.fits < 1) or (args.steps is not None and args.steps < 1):
-        raise UserError("--characters-per-token, --fits and --steps take numbers above 0")
+    options.amount("--characters-per-token", args.characters_per_token, "characters", most=1000)
+    if (args.fits is not None and args.fits < 1) or (args.steps is not None and args.steps < 1):
+        raise UserError("--fits and --steps take whole numbers above 0")
+    if args.rehearsal is not None:
+        _may_rehearse(args)
     resolved = jobfile.resolved_job(args) if args.job else None
     batch = (resolved.job.batch.micro_batch or 1) if resolved else 1
     step = batch * (resolved.job.batch.gradient_accumulation or 1) * _data_ranks(resolved) if resolved else 1
@@ -57,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
     long = 0 if fits is None or (cut is not None and cut <= fits) else found.longer_than(fits)
     steps = sorted({*STEPS, *([args.steps] if args.steps else [])})
     data: dict[str, Any] = {
-        "version": 1, "samples": found.samples, "unit": found.unit, "histogram": [list(pair) for pair in found.histogram],
+        "version": 1, "samples": found.samples, "not_understood": found.not_understood, "first_not_understood": found.first_not_understood,
+        "unit": found.unit, "histogram": [list(pair) for pair in found.histogram],
         "p50": found.quantile(0.5), "p95": found.quantile(0.95), "p99": found.quantile(0.99), "max": found.longest[0][0],
         "cut_at": cut, "cut": found.longer_than(cut) if cut is not None else None,
         "fits_tokens": fits, "samples_a_step": step, "longer": long if fits is not None else None,
@@ -77,6 +83,9 @@ def run(args: argparse.Namespace) -> int:
 def _told(data: dict[str, Any]) -> str:
     paper = output.sheet()
     paper.say(f"{data['samples']:,} samples: half within {data['p50']:,}, 99 % within {data['p99']:,}, longest {data['max']:,} {data['unit']}.", "bold")
+    if data["not_understood"]:
+        what = f"{data['not_understood']:,} rows (the first is row {data['first_not_understood']:,}, counted from 0)"
+        paper.say(f"{what} were not understood: no text, conversation, input_ids or length is in them. They are in no figure.", indent=2)
     if data["cut"]:
         paper.say(f"The job's sequence length is {data['cut_at']:,}: of the {data['cut']:,} that are longer no more than that comes into a batch.", indent=2)
     if data["fits_tokens"] is None:
@@ -147,16 +156,34 @@ def _longest_that_fits(resolved: Run) -> int:
     return low
 
 
+def _may_rehearse(args: argparse.Namespace) -> None:
+    """Before the data are read: whether the file's ending says what to write, and whether nothing is lost by it.
+
+    Raises:
+        UserError: it does not, or something would be.
+    """
+    path, inputs = args.rehearsal, [args.data, args.job, args.tokenizer]
+    if path.suffix not in (*JOBS, *ROWS, *NUMBERS):
+        raise UserError(f"--rehearsal {path}: the name's ending says what is written: .jsonl rows, .yaml the job at their length, .json the rows' numbers")
+    if path.suffix in JOBS and not args.job:
+        raise UserError(f"--rehearsal {path} is a job at the worst batch's length; give the job with --job")
+    if args.data.is_dir() and path.suffix in (*ROWS, *NUMBERS) and args.data.resolve() in path.resolve().parents:
+        raise UserError(f"--rehearsal {path} would lie in the folder of the data and count as data from then on; name a file outside {args.data}")
+    if path.suffix in ROWS:  # rows look like any other data: they replace nothing but themselves
+        files.guard("--rehearsal", path, inputs)
+        return
+    mark = f"name: {NAME}" if path.suffix in JOBS else '"advisor_rehearsal"'
+    files.guard("--rehearsal", path, inputs, lambda head: mark.encode() in head)
+
+
 def _rehearse(path: Path, data: Path, longest: tuple[tuple[int, int], ...], resolved: Run | None) -> None:
     """Write the worst batch, in the form that the file's name asks for."""
     import json
 
     rows = [row for _, row in longest]
-    if path.suffix in (".yaml", ".yml"):
-        if resolved is None:
-            raise UserError(f"--rehearsal {path} is a job at the worst batch's length; give the job with --job")
-        text = resolved.stated.but(name="rehearsal of the worst batch", batch={"seq_len": max(1, longest[0][0]), "packed": True}).to_yaml()
-    elif path.suffix in (".jsonl", ".ndjson"):
+    if path.suffix in JOBS and resolved is not None:
+        text = resolved.stated.but(name=NAME, batch={"seq_len": max(1, longest[0][0]), "packed": True}).to_yaml()
+    elif path.suffix in ROWS:
         from advisor.rows import rows as rows_of
 
         wanted = set(rows)
@@ -166,6 +193,8 @@ def _rehearse(path: Path, data: Path, longest: tuple[tuple[int, int], ...], reso
         use = "run one training step on these rows first: dataset.select(rows)"
         text = json.dumps({"advisor_rehearsal": 1, "use": use, "rows": rows, "tokens": [t for t, _ in longest]}, indent=1) + "\n"
     try:
+        if path.suffix in ROWS and path.is_file() and path.stat().st_size and path.read_bytes() != text.encode():
+            raise UserError(f"--rehearsal {path} is there already, with other rows, and would be lost; name another file, or remove it first")
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
