@@ -11,11 +11,11 @@ from typing import Any
 _PUBLIC = {
     "Job": "advisor.job",
     "read_job": "advisor.job",
-    "resolve": "advisor.run",
-    "estimate": "advisor.arithmetic",
+    "resolve": "advisor.accepting",
+    "estimate": "advisor.accepting",
     "diagnose": "advisor.live",
     "guide": "advisor.guiding",
-    "plan": "advisor.planning",
+    "plan": "advisor.accepting",
     "watch": "advisor.measurement",
 }
 __all__ = list(_PUBLIC)
@@ -26,3 +26,7 @@ def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'advisor' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name not in ("import_module", "Any", "annotations", "_PUBLIC"))})

@@ -5,23 +5,20 @@ Needs ipywidgets (``pip install 'training-memory-advisor[notebook]'``). It runs 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from advisor.accepting import Items, items_of
 from advisor.diagnosis import diagnose_reading
 from advisor.notebook import html_of
 from advisor.planner.together import apply_together
 from advisor.reading import Reading, read
 from advisor.render import words
 from advisor.render.changing import cost
+from advisor.report import Report
 from advisor.stating import StatingError, state, validated
 from advisor.units import show
-
-if TYPE_CHECKING:
-    from advisor.report import Report
 
 NOT_KNOWN = "I don't know"
 
@@ -119,12 +116,16 @@ class Guide:
         display(self.box)  # type: ignore[no-untyped-call]  # IPython ships no types for it
 
 
-def guide(items: Sequence[tuple[str, bytes | str | Path]] | Reading | Report) -> Guide:
-    """Talk a diagnosis through: from texts, a reading, or nothing but what a report was made of."""
+def guide(items: Items | Reading | Report) -> Guide:
+    """Talk a diagnosis through: from texts or files (as :func:`advisor.diagnose` takes them), a reading, or nothing but what a report was made of.
+
+    Raises:
+        TypeError: it is none of them.
+    """
     if isinstance(items, Reading):
         return Guide(items)
-    if not isinstance(items, Sequence):
+    if isinstance(items, Report):
         if items.run is None:
             raise ValueError("this report has no run to talk about: give the texts instead")
         return Guide(Reading(items.run.stated, items.evidence))
-    return Guide(read(items))
+    return Guide(read(items_of(items, "guide")))

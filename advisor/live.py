@@ -9,9 +9,9 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from advisor.accepting import Items, items_of
 from advisor.object_kinds import attention_name, base_layout, optimizer_name
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ TOKENS = ("input_ids", "inputs_embeds", "labels", "attention_mask")  # locals of
 
 
 def diagnose(
-    items: Sequence[tuple[str, bytes | str | Path]] = (),
+    items: Items | BaseException = (),
     *,
     model: Any = None,
     optimizer: Any = None,
@@ -35,17 +35,22 @@ def diagnose(
     """What happened, why, what to change first: from named texts or files, from live objects, or from both.
 
     Args:
-        items: named texts or files, in any order.
+        items: a text, a file, a mapping of names to texts, or a sequence of them or of (name, text or path) pairs, in any order; an exception is an error.
         model: a module; with transformers and PEFT its config, adapters, dtypes and checkpointing are seen.
         optimizer: whatever steps it.
         error: the exception that was caught; batch and length are taken from the shapes in its frames.
         margin_bytes: room that the plan leaves below the card's usable memory; ``None``: the estimate's own uncertainty.
+
+    Raises:
+        TypeError: ``items`` are none of these.
     """
     from advisor.diagnosis import diagnose_reading
     from advisor.reading import Reading, read
     from advisor.stating import state
 
-    texts = [*items]
+    if isinstance(items, BaseException):
+        error, items = error or items, ()
+    texts = items_of(items)
     if error is not None:
         texts.append(("error.txt", "".join(traceback.format_exception(error))[-MAX_TEXT:]))
     reading = read(texts)
