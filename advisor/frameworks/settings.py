@@ -14,6 +14,7 @@ from advisor.job import Job, Section
 _FALLBACK = "hf-trainer"  # whose lines are shown where no framework is named
 _EITHER = frozenset({"accelerate"})  # the same setting stands in accelerate's file or in the DeepSpeed or FSDP config that it names: both are shown
 _LOOSE = frozenset({"optimizer.implementation", "optimizer.states", "precision.mixed", "precision.reduce"})  # an engine may settle these otherwise
+_NEWEST = "9999"
 _NEVER_WRITTEN = ("framework.versions", "framework.name", "hardware.")
 
 
@@ -47,6 +48,8 @@ def lines(wanted: Mapping[str, Any], after: Job, tables: Sequence[Table], follow
         for entry in table.entries:
             if entry.read_only or entry.weak or not (entry.all_fields & open_fields.keys()) or not _in_force(table, entry, after):
                 continue
+            if entry.versions is not None and not _takes(entry.versions, table, after):
+                continue
             for key, raw, fields in written(entry, open_fields, after, follows):
                 pairs.setdefault(home.name, []).append((entry, key, raw))
                 homes[home.name] = home
@@ -55,6 +58,22 @@ def lines(wanted: Mapping[str, Any], after: Job, tables: Sequence[Table], follow
                         open_fields.pop(field, None)
     rendered = {name: tuple(render(homes[name], found)) for name, found in pairs.items()}
     return {name: text for name, text in rendered.items() if text}
+
+
+def _takes(wanted: str | Mapping[str, str], table: Table, after: Job) -> bool:
+    """Whether the job's releases take the key; one that is not known is taken for the newest."""
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+    known = after.framework.versions or {}
+    for package, specifier in ({table.package or table.name: wanted} if isinstance(wanted, str) else wanted).items():
+        try:
+            version = Version(str(known.get(package, _NEWEST)).split("+")[0])
+        except InvalidVersion:
+            version = Version(_NEWEST)
+        if not SpecifierSet(specifier).contains(version, prereleases=True):
+            return False
+    return True
 
 
 def _in_force(table: Table, entry: Entry, after: Job) -> bool:

@@ -57,8 +57,9 @@ class Case(_Strict):
 
 
 class Entry(_Strict):
-    """One key, or several that are understood together."""
+    """One key, or several that are understood together. ``versions``: releases that take the key, as in :class:`Default`; for others it is not written."""
 
+    versions: str | Mapping[str, str] | None = None
     key: str | None = None
     keys: tuple[str, ...] = ()
     also: tuple[str, ...] = ()  # other spellings of the key, read only

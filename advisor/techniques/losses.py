@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.run import Run
 from advisor.techniques.conditions import LIGER, LIGER_AS_ONE, LIGER_PARTS, MEGATRON, first, framework_lacks, older
+from advisor.techniques.fused_preference import has_loss_key, no_fused_preference
 from advisor.techniques.technique import NotApplicable, technique
 
 CHUNKED = frozenset({"torchtune", "trl", "axolotl", "deepspeed", "arctic", "custom"})  # with a setting (deepspeed: its tiled loss)
@@ -27,10 +28,10 @@ def fused_linear_loss(run: Run) -> Run | NotApplicable:
     """Head product and cross entropy in one kernel, a slice of tokens at a time: the logits are never there as a whole."""
     if run.job.activations.loss == "fused-linear":
         return NotApplicable("the loss is fused with the head already")
-    reason = first(framework_lacks(run, FUSED_LINEAR, "a loss fused with the head"), whole_vocabulary(run))
+    reason = first(framework_lacks(run, FUSED_LINEAR, "a loss fused with the head"), no_fused_preference(run), whole_vocabulary(run))
     if reason:
         return NotApplicable(reason)
-    parts = {"kernels": LIGER_PARTS} if run.job.framework.name in LIGER_AS_ONE else {}
+    parts = {"kernels": LIGER_PARTS} if run.job.framework.name in LIGER_AS_ONE and not has_loss_key(run) else {}
     return run.but(activations={"loss": "fused-linear", **parts}, framework={"keeps_outputs": False})
 
 

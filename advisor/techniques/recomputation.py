@@ -7,6 +7,7 @@ from typing import Any
 from advisor.run import Run
 from advisor.techniques.conditions import LIGER, LIGER_AS_ONE, LIGER_PARTS, MEGATRON, framework_lacks
 from advisor.techniques.curing import cured, ineffective
+from advisor.techniques.fused_preference import no_fused_preference
 from advisor.techniques.losses import whole_vocabulary
 from advisor.techniques.technique import NotApplicable, technique
 
@@ -81,6 +82,8 @@ def fused_kernels(run: Run) -> Run | NotApplicable:
     freed = cured(run, also=ineffective("activations.kernels"))
     if not wanted:
         return freed or NotApplicable("the parts that have fused kernels use them already" if now else "this model has no part that Liger fuses")
+    if run.job.framework.name in LIGER_AS_ONE and not now and (reason := no_fused_preference(run)):
+        return NotApplicable(f"one flag brings these kernels and the fused loss together, and {reason}")
     if run.job.framework.name in LIGER_AS_ONE and not now and whole_vocabulary(run) is None:
         return (freed or run).but(activations={"kernels": LIGER_PARTS, "loss": "fused-linear"}, framework={"keeps_outputs": False})
     return (freed or run).but(activations={"kernels": (*now, *wanted)})

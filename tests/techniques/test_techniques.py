@@ -14,6 +14,7 @@ from advisor import knowledge
 from advisor.arithmetic import estimate
 from advisor.job import Job, read_job
 from advisor.ledger import PARTS
+from advisor.planner.lines import changed_lines
 from advisor.run import Run, resolve
 from advisor.techniques import NotApplicable, all_techniques
 from tests.techniques import zoo
@@ -177,3 +178,41 @@ def test_flags_depend_on_what_is_trained() -> None:
 def test_it_lowers_the_peak(name: str) -> None:
     before = run(method={"kind": "full"}, framework={"name": "trl"}, activations={"checkpointing": "none"}, hardware={"gpu": "a100-80gb"})
     assert estimate(apply(name, before)).peak().bytes < estimate(before).peak().bytes
+
+
+@pytest.mark.parametrize(
+    ("framework", "trl", "objective", "adapters", "why"),
+    [
+        ("trl", "0.11.4", "dpo", False, "older than 0.19"), ("trl", "0.18.2", "dpo", False, "older than 0.19"),
+        ("trl", "0.16.1", "grpo", False, "older than 0.17"), ("trl", "0.16.1", "kto", False, "older than 0.17"),
+        ("trl", "0.29.0", "rloo", False, "no Liger loss for rloo"),
+        ("trl", "1.7.0", "dpo", True, "with adapters"), ("trl", "0.19.1", "kto", True, "with adapters"), ("trl", "1.16.0", "grpo", False, "by itself"),
+        ("llama-factory", None, "dpo", False, "require_logits"),
+    ],
+)  # fmt: skip
+def test_no_fused_loss_where_the_release_has_none(framework: str, trl: str | None, objective: str, adapters: bool, why: str) -> None:
+    versions = {"versions": {"trl": trl}} if trl else {}
+    before = run(
+        framework={"name": framework, **versions}, objective=objective, activations={"loss": "full-fp32"}, method={"kind": "lora" if adapters else "full"}
+    )
+    assert why in refusal("fused-linear-loss", before)
+    assert why in refusal("fused-kernels", before)
+
+
+def test_no_fused_loss_beside_a_precomputed_reference() -> None:
+    job = {"objective": "dpo", "reference": "precomputed", "activations": {"loss": "full-fp32"}, "method": {"kind": "full"}}
+    assert "precomputed" in refusal("fused-linear-loss", run(framework={"name": "trl", "versions": {"trl": "1.7.0"}}, **job))
+    assert apply("fused-linear-loss", run(framework={"name": "trl", "versions": {"trl": "0.19.1"}}, **job)).job.activations.loss == "fused-linear"
+
+
+@pytest.mark.parametrize(
+    ("trl", "objective", "line"),
+    [
+        ("0.19.1", "grpo", "use_liger_loss=True"), ("0.19.1", "dpo", "use_liger_loss=True"), ("0.24.0", "kto", "use_liger_loss=True"),
+        ("0.25.1", "grpo", "use_liger_kernel=True"), ("1.7.0", "dpo", "use_liger_kernel=True"), ("0.19.1", "sft", "use_liger_kernel=True"),
+    ],
+)  # fmt: skip
+def test_the_fused_loss_by_the_key_of_the_release(trl: str, objective: str, line: str) -> None:
+    before = run(framework={"name": "trl", "versions": {"trl": trl}}, objective=objective, activations={"loss": "full-fp32"}, method={"kind": "full"})
+    after = apply("fused-linear-loss", before)
+    assert changed_lines(before, after) == {"trl": (line,)}
