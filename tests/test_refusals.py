@@ -162,7 +162,8 @@ def test_a_budget_that_is_exceeded_says_by_which_figure(tmp_path: Path, capsys: 
 
 
 @pytest.mark.parametrize(
-    "command", ["diagnose NAME", "compare NAME NAME", "lengths NAME", "estimate NAME", "baseline save NAME", "baseline approve NAME", "events NAME"]
+    "command",
+    ["diagnose NAME", "compare NAME NAME", "lengths NAME", "estimate NAME", "baseline save NAME", "baseline approve NAME", "events NAME", "accuracy NAME"],
 )
 def test_neither_a_name_that_is_empty_nor_a_pipe_is_opened(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pipe = tmp_path / "pipe.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "same.yaml").symlink_to("job.yaml")
+    os.mkfifo(tmp_path / "pipe")
     (tmp_path / "mine.txt").write_text(TEXT)
     (tmp_path / "d.jsonl").write_text('{"text": "a row"}\n')
     return tmp_path
@@ -40,6 +42,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_was_saved_stays(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command.split()) == 2
     assert "would be lost; name another file" in capsys.readouterr().err
+    assert main(["baseline", "save", "job.yaml", "--to", "pipe"]) == 2
+    assert "is a pipe, which may have no reader" in capsys.readouterr().err
     assert ((folder / "job.yaml").read_text(), (folder / "mine.txt").read_text()) == (JOB, TEXT)
 
 

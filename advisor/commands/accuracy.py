@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.cli import UserError
-from advisor.commands import options, output
+from advisor.commands import files, options, output
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,10 +29,10 @@ def run(args: argparse.Namespace) -> int:
     """Score and print; the exit code is 0 unless something could not be read."""
     from advisor import accuracy, knowledge
 
-    files = _files(args.files or [str(knowledge.path("measurements"))])
+    measured = _files(args.files or [str(knowledge.path("measurements"))])
     try:
         with _predictor(args) as chosen:
-            result: dict[str, Any] = {"by": args.by, **accuracy.score(files, only=_pattern(args.only), **chosen)}
+            result: dict[str, Any] = {"by": args.by, **accuracy.score(measured, only=_pattern(args.only), **chosen)}
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from None
     if args.only is not None and not result["n"] and not result["skipped"]:
@@ -104,7 +104,7 @@ def _share(value: float | None) -> str:
 def _files(names: list[str]) -> list[Path]:
     out: list[Path] = []
     for name in names:
-        path = Path(name)
+        path = files.readable(name)
         if path.is_dir():
             out.extend(sorted(path.glob("*.y*ml")))
         elif path.is_file():

@@ -19,11 +19,11 @@ def readable(name: str) -> Path:
         UserError: an empty name (it would mean the current folder), or a pipe or device, whose end may never come.
     """
     if not name.strip():
-        raise UserError("a file's name is empty; name a file, a folder (. is this one), or - for standard input")
+        raise UserError("a file's name is empty; name a file or a folder (. is this one)")
     path = Path(name)
     try:
         if path.exists() and not can_be_opened(path):
-            raise UserError(f"{name} is neither a file nor a folder (a pipe or a device); hand its text over with - (standard input)")
+            raise UserError(f"{name} is neither a file nor a folder (a pipe or a device, whose end may never come); save its text in a file and name that")
     except (OSError, ValueError) as error:  # a name that no system takes: too long, or a NUL in it
         raise UserError(f"{name[:80]} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     return path
@@ -65,6 +65,8 @@ def guard(option: str, target: Path | None, inputs: Iterable[str | Path | None],
         for source in inputs:
             if source is not None and str(source) != "-" and Path(source).exists() and target.samefile(source):
                 raise UserError(f"{option} {target} is the file that is read, and would be lost; name another file")
+        if target.is_fifo() and not can_be_opened(target):
+            raise UserError(f"{option} {target} is a pipe, which may have no reader; name a file")
         if not target.is_file():
             return  # a folder is refused when it is opened; a device (/dev/null) loses nothing
         with target.open("rb") as handle:
