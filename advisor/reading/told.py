@@ -55,7 +55,10 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         ("sync", r"\b(?:when|while|during|at|on) (?:the )?(?:weight[s ]?(?:sync\w*|update|transfer)|syncing|updating (?:the )?weights)"),
         ("rollout", r"\b(?:when|while|during|at|in) (?:the )?(?:rollouts?|generation|generating|sampling)\b"),
-        ("eval", r"\b(?:in|at|during|while|when|for|on) (?:the |my )?(?:evaluat\w+|validati\w+|validating|eval\b|eval(?:uation)? step)"),
+        (
+            "eval",
+            r"\b(?:as soon as|once|when) (?:the )?(?:evaluation|validation|eval) (?:starts|begins|runs)|\b(?:in|at|during|while|when|for|on) (?:the |my )?(?:evaluat\w+|validati\w+|validating|eval\b|eval(?:uation)? step)",
+        ),
         ("backward", r"\b(?:in|at|during|on) (?:the )?(?:loss\.)?backward\b"),
         ("forward", r"\b(?:in|at|during|on) (?:the )?forward\b"),
     )

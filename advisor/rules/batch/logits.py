@@ -90,7 +90,7 @@ RULE = Rule(
             ),
             pattern=r"logits\s*=\s*logits\.float|\.float\(\).*logits|logits\.float\(\)|loss_utils\.py|ForCausalLMLoss|cross_entropy|log_softmax|_get_(batch|per_token)_logps|"
             r"get_batch_logps|selective_log_softmax|entropy_from_logits|logprobs_from_logits|log_probs_from_logits|gather_log_probabilities|shift_logits|self\.(lm_head|output)\(|"
-            r"logits\s*=\s*logits\s*/|vocab_parallel_(?:cross_entropy|softmax|log_softmax|log_?probs?|entropy)|"
+            r"logits\s*=\s*logits\s*/|loss(?:es)?/\w*(?:ce|cross_entropy|xent)\w*\.py:|vocab_parallel_(?:cross_entropy|softmax|log_softmax|log_?probs?|entropy)|"
             r"(?<![\w.])logits\s?[-+*/]\s?\w|(?<![\w.])logits\.(?:sub|exp|div|mul|softmax|log_softmax|logsumexp)_?\(|logits_to_log_?probs|"
             r"logits\s*=\s*self\.(lm_head|output|head|score|proj)|compute_logits",
             on="frame",

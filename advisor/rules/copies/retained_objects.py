@@ -45,7 +45,14 @@ RULE = Rule(
             2.5,
             "a trainer is built again in one process",
             "a trainer holds model, optimizer and accelerator; accelerate's AcceleratorState and callbacks outlive `del trainer`",
-            pattern=r"del\s+\w*(trainer|model|engine)\w*|accelerator\.free_memory\(|gc\.collect\(\)",
+            pattern=r"del\s+\w*(trainer|model|engine)\w*|accelerator\.free_memory\(",
+        ),
+        Mark(
+            "retained-objects-search",
+            2.0,
+            "several trials run in one process",
+            "optuna Study.optimize, transformers Trainer.hyperparameter_search: a trial's model stays as long as a trainer, a callback or a frame refers to it",
+            pattern=r"\bstudy\.optimize\(|\.hyperparameter_search\(|\btune\.run\(|\bwandb\.agent\(",
         ),
         Mark(
             "retained-objects-epoch-end",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
@@ -92,6 +94,17 @@ def _fault(run: Run, _evidence: Evidence) -> Run | None:
     return run.deviating(ineffective("activations.attention", cause="attention-fallback"))
 
 
+_COMPILE = pattern(r"(?:^|[._-])(?:torch_)?compile(?:_model|d)?$", re.IGNORECASE)
+
+
+def _uncompiled(run: Run, evidence: Evidence) -> str | None:
+    """Compiling is switched off where flex attention is on; where torch itself warns, that is enough."""
+    if any("called without torch.compile" in line.text for line in evidence.lines):
+        return ""
+    off = any(_COMPILE.search(key) and str(value).lower() == "false" for _, key, value in evidence.seen_keys)
+    return "" if off and not run.job.activations.compile else None
+
+
 RULE = Rule(
     id="attention-fallback",
     tier="fallback",
@@ -102,6 +115,14 @@ RULE = Rule(
     marks=(
         Mark("attention-fallback-request", 3.5, "the request is a score matrix", "softmax(Q Kᵀ) has batch x heads x seq_len² elements", when=_request),
         Mark("attention-fallback-among", 1.8, "the request can be a score matrix", "the same product; another tensor has the same size", when=_also),
+        Mark(
+            "attention-fallback-uncompiled",
+            3.0,
+            "flex attention without torch.compile",
+            "torch/nn/attention/flex_attention.py: called without torch.compile it materialises the full scores matrix",
+            pattern=r"attention backend '?flex|flex_attention called without torch\.compile|FLEX_ATTN\s?=\s?(1|True)|attn_implementation\W{1,4}flex_attention",
+            when=_uncompiled,
+        ),
         Mark("attention-fallback-square", 2.5, "the request is a square mask", "a dense mask or block mask has seq_len² elements", when=_square),
         Mark(
             "attention-fallback-square-among", 0.8, "the request can be a square mask", "the same product; another tensor has the same size", when=_square_among

@@ -92,7 +92,7 @@ RULE = Rule(
             "a bucket is being allocated",
             "DeepSpeed stage_1_and_2.py: buf_0, buf_1 = torch.empty(int(self.reduce_bucket_size)); torch reducer bucket; contiguous_gradients",
             pattern=(
-                r"reduce_bucket_size|allgather_bucket_size|\bbuf_[01]\s*=|ipg_buffer|initialize_ipg|_allreduce_bucket|reducer\.py|"
+                r"_flatten_dense_tensors|flatten_dense_tensors\(|_allreduce_\w+_grads|reduce_bucket_size|allgather_bucket_size|\bbuf_[01]\s*=|ipg_buffer|initialize_ipg|_allreduce_bucket|reducer\.py|"
                 r"param_and_grad_buffer\.py:\w*bucket"
             ),
             on="frame",

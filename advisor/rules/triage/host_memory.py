@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.rules import host
@@ -50,6 +52,21 @@ def _used_up(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+_SMALL_PINNED = pattern(r"\bWSL ?2?\b|\bWindows\b")
+_PINNED = pattern(r"\bpinned\b|\bpin_memory\b|use_gradient_checkpointing\s?=\s?[\"']unsloth", re.IGNORECASE)
+
+
+def _pinned(run: Run, evidence: Evidence) -> str | None:
+    """The driver's own error without counters, where much is pinned in host memory and the system gives little of that."""
+    failure, offload = evidence.failure, run.job.offload
+    if failure is None or failure.requested_bytes is not None or failure.allocated_bytes is not None or failure.kind not in ("gpu-memory", "gpu-driver"):
+        return None
+    lines = [line.text for line in evidence.lines]
+    pins = any(_PINNED.search(text) for text in lines) or "cpu" in (offload.activations, offload.optimizer, offload.parameters)
+    small = next((line for line in evidence.lines if _SMALL_PINNED.search(line.text)), None)
+    return f"the driver refused memory without PyTorch's counters, with tensors pinned in host memory ({small.where})" if pins and small is not None else None
+
+
 def _gpu_first(_run: Run, evidence: Evidence) -> str | None:
     failure = evidence.failure
     full = failure is not None and failure.kind == "gpu-memory" and failure.allocated_bytes is not None
@@ -63,6 +80,13 @@ RULE = Rule(
     cleared="No sign of the host's out-of-memory killer, of /dev/shm or of a failed host allocation.",
     prior=-1.0,
     marks=(
+        Mark(
+            "host-memory-pinned-little",
+            4.0,
+            "pinned memory",
+            "CUDA on WSL user guide: pinned system memory is limited; cudaHostAlloc fails as out of memory",
+            when=_pinned,
+        ),
         Mark("host-memory-kind", 3.0, "host failure", "the reader's class of the failure text", when=_kind),
         Mark("host-memory-gpu-first", -3.0, "GPU counters", "CUDACachingAllocator prints them for device memory only", when=_gpu_first),
         Mark(

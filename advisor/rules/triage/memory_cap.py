@@ -19,8 +19,9 @@ def _allowed(_run: Run, evidence: Evidence) -> str | None:
 
 def _slice(run: Run, evidence: Evidence) -> str | None:
     capacity = counters.of(evidence).capacity
-    if capacity is None or run.card is None:
-        return None
+    named = run.facts.get("hardware.gpu")
+    if capacity is None or run.card is None or (named is not None and named.why == "a remark"):
+        return None  # a card that is only spoken of ("4 A100") may as well be another one
     usable, _ = run.card.usable()
     if capacity < 0.8 * usable:
         return f"the failing device has {show(capacity)} where a whole {run.card.name} has {show(usable)}"
