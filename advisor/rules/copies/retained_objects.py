@@ -48,13 +48,6 @@ RULE = Rule(
             pattern=r"del\s+\w*(trainer|model|engine)\w*|accelerator\.free_memory\(",
         ),
         Mark(
-            "retained-objects-search",
-            2.0,
-            "several trials run in one process",
-            "optuna Study.optimize, transformers Trainer.hyperparameter_search: a trial's model stays as long as a trainer, a callback or a frame refers to it",
-            pattern=r"\bstudy\.optimize\(|\.hyperparameter_search\(|\btune\.run\(|\bwandb\.agent\(",
-        ),
-        Mark(
             "retained-objects-epoch-end",
             2.5,
             "what each training step returns is kept until the epoch ends",
@@ -98,7 +91,7 @@ RULE = Rule(
             1.5,
             "trials of a search train one after another in one process",
             "transformers integrations run_hp_search_*; optuna _optimize._run_trial; ray tune function trainables",
-            pattern=r"run_hp_search|hyperparameter_search|optuna/\S*:_run_trial|:_objective\b",
+            pattern=r"run_hp_search|hyperparameter_search|optuna/\S*:_run_trial|:_objective\b|\bstudy\.optimize\(|\bwandb\.agent\(",
         ),
         Mark(
             "retained-objects-trained",
