@@ -46,14 +46,14 @@ def lines(wanted: Mapping[str, Any], after: Job, tables: Sequence[Table], follow
         if table.name in hidden or home.syntax == "none":
             continue
         for entry in table.entries:
-            if entry.read_only or entry.weak or not (entry.all_fields & open_fields.keys()) or not _in_force(table, entry, after):
+            if entry.read_only or (entry.weak and entry.derive is None) or not (entry.all_fields & open_fields.keys()) or not _in_force(table, entry, after):
                 continue
             if entry.versions is not None and not _takes(entry.versions, table, after):
                 continue
             for key, raw, fields in written(entry, open_fields, after, follows):
                 pairs.setdefault(home.name, []).append((entry, key, raw))
                 homes[home.name] = home
-                if table.name not in _EITHER:
+                if table.name not in _EITHER and not entry.weak:  # a weak key only names the file that has the lines
                     for field in fields:
                         open_fields.pop(field, None)
     rendered = {name: tuple(render(homes[name], found)) for name, found in pairs.items()}

@@ -52,8 +52,27 @@ def test_no_derived_field_is_written() -> None:
     after = all_techniques()["zero-3"].apply(before)
     assert not isinstance(after, type(None))
     lines = changed_lines(before, after, "zero-3")  # type: ignore[arg-type]
-    assert "llama-factory" not in lines
-    assert lines["deepspeed"] == ('{"zero_optimization": {"stage": 3}}',)
+    assert lines == {"llama-factory": ("deepspeed: examples/deepspeed/ds_z3_config.json",), "deepspeed": ('{"zero_optimization": {"stage": 3}}',)}
+
+
+@pytest.mark.parametrize(
+    ("technique", "path"),
+    [
+        ("zero-1", "ds_z1_config.json"),
+        ("zero-2", "examples/deepspeed/ds_z2_config.json"),
+        ("offload-optimizer", "examples/deepspeed/ds_z2_offload_config.json"),
+    ],
+)
+def test_llama_factory_names_a_deepspeed_config(technique: str, path: str) -> None:
+    job = {"version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}, "batch": {"micro_batch": 2, "seq_len": 2048}, "framework": {"name": "llama-factory"},
+           "hardware": {"gpu": "a100-80gb", "gpus_per_node": 8}, "method": {"kind": "full"}, "parallel": {"strategy": "ddp", "replicate": 8}}  # fmt: skip
+    before = resolve(read_job(job))
+    after = all_techniques()[technique].apply(before)
+    assert not isinstance(after, NotApplicable)
+    lines = changed_lines(before, after, technique)
+    assert f"deepspeed: {path}" in lines["llama-factory"]
+    assert "deepspeed" in lines
+    assert "accelerate" not in lines
 
 
 @pytest.mark.parametrize("named", [{}, {"optimizer": {"name": "adamw"}}])

@@ -22,6 +22,7 @@ from advisor.frameworks.derive.loading import (
     load_dtype,
     swift_dtype,
     write_bitsandbytes,
+    write_deepspeed_example,
     write_load_dtype,
 )
 from advisor.frameworks.derive.megatron import (
@@ -59,6 +60,12 @@ __all__ = ["AS_LOADED", "DERIVATIONS", "RANK_KEY", "Derivation"]
 
 DERIVATIONS: Mapping[str, Derivation] = {
     "deepspeed-file": Derivation(deepspeed_file, inferred="by the name of the DeepSpeed config, which was not given"),
+    "deepspeed-example": Derivation(
+        deepspeed_file,
+        write_deepspeed_example,
+        inferred="by the name of the DeepSpeed config, which was not given",
+        samples=({"parallel.strategy": "zero3"}, {"parallel.strategy": "zero2"}),
+    ),
     "bitsandbytes": Derivation(bitsandbytes, write_bitsandbytes, samples=({"method.base": "nf4"}, {"method.base": "fp4"}, {"method.base": "int8"})),
     "load-dtype": Derivation(
         load_dtype, write_load_dtype, inferred=AS_LOADED, inferred_fields=("precision.weights",), samples=({"load.dtype": "bf16"}, {"load.dtype": "fp32"})

@@ -27,6 +27,16 @@ def deepspeed_file(raw: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def write_deepspeed_example(wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:
+    """The one of LLaMA-Factory's example configs that divides so: examples/deepspeed/ds_z3_config.json. There is none for stage 1: a file of one's own."""
+    strategy, offload = wanted.get("parallel.strategy"), after.offload
+    if strategy not in ("zero1", "zero2", "zero3"):
+        return {}
+    away = offload.optimizer == "cpu" and (strategy == "zero2" or offload.parameters == "cpu")
+    name = f"ds_z{strategy[-1]}{'_offload' if away and strategy != 'zero1' else ''}_config.json"
+    return {RANK_KEY: name if strategy == "zero1" else f"examples/deepspeed/{name}"}
+
+
 def load_dtype(raw: Mapping[str, Any]) -> dict[str, Any]:
     """``from_pretrained(dtype=...)``: how the weights come in, and how they are held unless something widens them."""
     value = dtype(next(iter(raw.values())))
