@@ -42,7 +42,11 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (phase, pattern(text, re.IGNORECASE))
     for phase, text in (
         ("load", r"(?:加载|载入)(?:模型|权重|过程|时|的时候|checkpoint)"),
-        ("eval", r"(?:评估|验证|评测)(?:时|阶段|过程|的时候)"),
+        (
+            "eval",
+            r"\b(?:as soon as|once|when) (?:the )?(?:evaluation|validation|eval) (?:starts|begins|runs)|"
+            r"\b(?:in|at|during|while|when|for|on) (?:the |my )?(?:evaluat\w+|validati\w+|validating|eval\b|eval(?:uation)? step)",
+        ),
         ("save", r"保存(?:模型|权重|checkpoint|时|的时候|过程)"),
         ("merge", r"合并(?:模型|权重|lora|adapter|时|的时候|过程)?"),
         ("step", r"\boptimi[sz]er\.step\b|\b(?:in|at|during|on|inside) (?:the )?(?:first )?optimi[sz]er(?:'s)? step"),

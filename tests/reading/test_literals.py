@@ -2,6 +2,7 @@
 
 import random
 import re
+import time
 from importlib import import_module
 from pkgutil import walk_packages
 from typing import Any
@@ -100,3 +101,17 @@ def test_it_behaves_as_the_compiled_one() -> None:
         assert [m.span() for m in lazy.finditer(subject)] == [m.span() for m in real.finditer(subject)]
         assert lazy.sub("x", subject) == real.sub("x", subject)
     assert pattern("abc").pattern == "abc"
+
+
+def test_no_expression_takes_long_on_a_long_line() -> None:
+    """Lines of 1,500 characters that invite backtracking: what is held against every line of a log has milliseconds."""
+    hostile = (" " * 1500, "a" * 1500, "a." * 700, "a_" * 700, "- " * 700, "x = " * 350, "(" * 1500, "word," * 300, "memory each step grows " * 60)
+    slow = []
+    for each in lazies():
+        compiled = re.compile(each._text, each._flags)
+        for line in hostile:
+            began = time.process_time()
+            compiled.search(line)
+            if (taken := time.process_time() - began) > 0.5:
+                slow.append((each._text, line[:12], taken))
+    assert not slow

@@ -33,7 +33,9 @@ from advisor.reading.configs.recognise import LAYERS, recognise
 from advisor.reading.pattern import pattern
 
 _MAX_SEEN = 2_000
-_PYTHON = pattern(r"^\s*(?:from \w[\w.]* import |import \w|def \w|class \w|[\w.\[\]\"', ]+\s*=\s*[\w.]*\(|[\w.]+\(|@\w|for \w+ in |with \w)", re.MULTILINE)
+_PYTHON = pattern(
+    r"^[ \t]*(?:from \w[\w.]* import |import \w|def \w|class \w|[\w\[\"'][\w.\[\]\"', ]{0,200}=\s*[\w.]*\(|[\w.]+\(|@\w|for \w+ in |with \w)", re.MULTILINE
+)
 _SECTION = pattern(r"^[\w.\-]+:[ \t]*(?:#[^\n]*)?\n(?:[ \t]*(?:#[^\n]*)?\n)*(?:[ \t]+[\w.\-]+:|[ \t]*- )", re.MULTILINE)
 _VERSION = pattern(r"^version: *1 *$", re.MULTILINE)  # how the advisor's own job file begins
 _KINDS = {"shell": "shell command", "overrides": "overrides", "python": "Python", "notebook": "notebook", "yaml": "YAML", "json": "JSON", "toml": "TOML"}
