@@ -133,6 +133,25 @@ def test_no_class_of_deepspeed_is_written_as_the_type_of_its_config() -> None:
     assert settings(after, after.but(optimizer={"name": "adamw"}), "deepspeed") == {"deepspeed": ('{"optimizer": {"type": "AdamW"}}',)}
 
 
+@pytest.mark.parametrize(
+    ("transformers", "reshard", "layer", "line"),
+    [
+        ("4.45.1", True, "hf-trainer", "fsdp='full_shard auto_wrap offload'"),
+        ("5.8.0", False, "hf-trainer", "fsdp='shard_grad_op auto_wrap offload'"),
+        ("5.10.0", True, "fsdp", '{"fsdp_config": {"fsdp_cpu_offload": true}}'),
+        (None, True, "fsdp", '{"fsdp_config": {"fsdp_cpu_offload": true}}'),
+    ],
+)
+def test_fsdp_offload_by_the_release(transformers: str | None, reshard: bool, layer: str, line: str) -> None:
+    """``cpu_offload`` is read from 5.10 on; before, offload is a word of ``fsdp``, and the key would be passed over in silence."""
+    versions = {"versions": {"transformers": transformers}} if transformers else {}
+    before = Job().but(framework={"name": "hf-trainer", **versions}, parallel={"strategy": "fsdp1", "shard": 8, "reshard_after_forward": reshard})
+    after = before.but(offload={"parameters": "cpu", "gradients": "cpu", "optimizer": "cpu"})
+    lines = settings(before, after, "hf-trainer")
+    assert line in lines[layer]
+    assert ("fsdp" in lines) is (layer == "fsdp")
+
+
 def test_settings_of_an_unknown_framework_fall_back_to_the_trainer() -> None:
     after = Job().but(batch={"micro_batch": 2})
     assert settings(Job(), after, "colossalchat") == {"hf-trainer": ("per_device_train_batch_size=2",)}
