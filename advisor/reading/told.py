@@ -42,11 +42,7 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (phase, pattern(text, re.IGNORECASE))
     for phase, text in (
         ("load", r"(?:加载|载入)(?:模型|权重|过程|时|的时候|checkpoint)"),
-        (
-            "eval",
-            r"\b(?:as soon as|once|when) (?:the )?(?:evaluation|validation|eval) (?:starts|begins|runs)|"
-            r"\b(?:in|at|during|while|when|for|on) (?:the |my )?(?:evaluat\w+|validati\w+|validating|eval\b|eval(?:uation)? step)",
-        ),
+        ("eval", r"(?:评估|验证|评测)(?:时|阶段|过程|的时候)"),
         ("save", r"保存(?:模型|权重|checkpoint|时|的时候|过程)"),
         ("merge", r"合并(?:模型|权重|lora|adapter|时|的时候|过程)?"),
         ("step", r"\boptimi[sz]er\.step\b|\b(?:in|at|during|on|inside) (?:the )?(?:first )?optimi[sz]er(?:'s)? step"),
@@ -61,7 +57,8 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("rollout", r"\b(?:when|while|during|at|in) (?:the )?(?:rollouts?|generation|generating|sampling)\b"),
         (
             "eval",
-            r"\b(?:as soon as|once|when) (?:the )?(?:evaluation|validation|eval) (?:starts|begins|runs)|\b(?:in|at|during|while|when|for|on) (?:the |my )?(?:evaluat\w+|validati\w+|validating|eval\b|eval(?:uation)? step)",
+            r"\b(?:as soon as|once|when) (?:the )?(?:evaluation|validation|eval) (?:starts|begins|runs)|"
+            r"\b(?:in|at|during|while|when|for|on) (?:the |my )?(?:evaluat\w+|validati\w+|validating|eval\b|eval(?:uation)? step)",
         ),
         ("backward", r"\b(?:in|at|during|on) (?:the )?(?:loss\.)?backward\b"),
         ("forward", r"\b(?:in|at|during|on) (?:the )?forward\b"),
@@ -114,8 +111,8 @@ def states(sentence: str) -> bool:
 
 def moment(sentence: str) -> str | None:
     """The phase that a sentence names; where it names two, none."""
-    found = [phase for phase, named in _MOMENTS if named.search(sentence)]
-    return found[0] if len(found) == 1 else None
+    found = {phase for phase, named in _MOMENTS if named.search(sentence)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _sentences(texts: Iterable[Excerpt]) -> Iterator[tuple[str, str]]:
