@@ -61,9 +61,19 @@ class StepTime:
 UNKNOWN = StepTime(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, relative=True, notes=("the model, the micro batch or the sequence length is not known",))
 
 
+def _as_most_run_it(run: Run) -> Job:
+    """The job, without adapter dropout where only a default has it: scripts of a library drop (TRL ModelConfig), a user's own LoraConfig does not (PEFT).
+
+    For memory the masks count all the same: what may be there must fit.
+    """
+    fact = run.facts.get("method.dropout")
+    guessed = fact is not None and fact.kind in ("default", "assumed")
+    return run.effective.but(method={"dropout": 0.0}) if guessed and run.effective.method.dropout else run.effective
+
+
 def step_time(run: Run) -> StepTime:
     """Seconds of one optimizer step; all zero where the model or the batch is not known. Generation by a rollout engine is not counted."""
-    job = run.effective
+    job = _as_most_run_it(run)
     s = sizes(run, job)
     if s is None or run.architecture is None:
         return UNKNOWN

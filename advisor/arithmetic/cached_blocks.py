@@ -44,7 +44,7 @@ class Spread:
         rest, logits = self.parts.get("rest", {}), self.parts.get("logits", {})
         blocks = max(loss, *logits.values()) if logits else loss
         early, turns = self.before + self.stranded, max([rest.get(m, 0) for m in TURNS])
-        reused = max(early + blocks, *[size + logits.get(m, 0) for m, size in rest.items()], *logits.values())
+        reused = max([early + blocks, *[size + logits.get(m, 0) for m, size in rest.items()], *logits.values()])
         fixed = sum([max(sizes.values()) for part, sizes in self.parts.items() if part not in ("rest", "logits")])
         alone = max(early, *rest.values()) if rest else early
         owns = [turns + round(share * self.running) for share in shares]

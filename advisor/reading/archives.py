@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import lzma
 import tarfile
 import zipfile
 import zlib
@@ -114,7 +115,7 @@ def _zip(data: bytes) -> Iterator[Entry | str]:
                 yield Entry(content, PurePosixPath(entry.filename))
             if refused_names:
                 yield _REFUSED.format(refused_names)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, zlib.error, ValueError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError) as error:
         yield f"a zip archive that cannot be unpacked: {str(error)[:120]}"
 
 

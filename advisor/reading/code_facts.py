@@ -17,7 +17,7 @@ from advisor.reading.pattern import pattern
 
 MOST = 400_000  # characters of one text that are parsed
 DEPTH = 90  # levels of indentation or brackets: deeper code is no one's training script
-_PYTHON = pattern(r"^\s*(?:import |from \w[\w.]* import |def \w+\(|class \w+|for \w.* in .*:|with .*:|@\w|\w[\w.]* ?(?:\+=|=) ?\w)", re.MULTILINE)
+_PYTHON = pattern(r"^[ \t]*(?:import |from \w[\w.]* import |def \w+\(|class \w+|for \w.* in .*:|with .*:|@\w|\w[\w.]* ?(?:\+=|=) ?\w)", re.MULTILINE)
 _TELLING = pattern(
     r"\.append\(|\+=|\.backward\(|\.eval\(\)|torch\.load\(|FSDP\(|fully_shard\(|\.initialize\(|\.prepare\(|from_pretrained\(|init_process_group|hook\("
 )

@@ -25,8 +25,9 @@ _RAN_OUT = pattern(
     r"\b(?:runs?|ran|running) out of (?:GPU |CUDA )?(?:memory|V?RAM)\b"
 )
 _RAN_OUT_CHINESE = pattern(
-    r"(?i:(?<![A-Za-z])oom(?![A-Za-z]))(?=[^A-Za-z]*[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])\s?(?i:oom(?![A-Za-z]))|显存(?:还是|仍然|依然)?(?:不够|不足|溢出|爆)|爆(?:了)?显存|内存(?:不够|不足|溢出)|显存.{0,6}OOM"
+    r"(?i:(?<![A-Za-z])oom(?![A-Za-z]))(?=[^A-Za-z]*[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])\s?(?i:oom(?![A-Za-z]))|显存(?:还是|仍然|依然)?(?:不够|不足|溢出|爆)|爆(?:了)?显存|显存.{0,6}OOM"
 )
+_OF_THE_HOST = pattern(r"\b(?:host|system|CPU) (?:memory|RAM)\b|\bon the host\b|\bRAM\b|OOM-?killed|内存", re.IGNORECASE)
 _ASKED_CHINESE = pattern(r"[吗么呢]\W{0,2}$|会不会|是否|如何|怎么|避免|防止|解决")
 _COMMA = pattern(r"[\uff0c,]")
 _CHINESE = pattern(r"[\u4e00-\u9fff]")
@@ -103,8 +104,8 @@ def states(sentence: str) -> bool:
         clause = sentence[: said.end()] + _COMMA.split(sentence[said.end() :])[0]
         return _ASKED_CHINESE.search(clause) is None
     found = _RAN_OUT.search(sentence)
-    if found is None:
-        return False
+    if found is None or _OF_THE_HOST.search(sentence):
+        return False  # of the host's memory the readers of exit codes and kernels know more
     clause = sentence[max((m.end() for m in _TURN.finditer(sentence, 0, found.start())), default=0) :]
     return _NOT_STATED.search(clause) is None or _WHY.match(clause) is not None
 

@@ -128,8 +128,10 @@ FILLS = 0.25  # of what is held at the end, from which on what came step by step
 def fills(evidence: Evidence) -> str | None:
     """What is kept of each step is most of what is held at the end: no part of one step is why it ended."""
     for series in allocated(evidence) or peaks(evidence):
+        if not series.even or _steps_differ(series):  # what is even rises, so that its last value is above zero
+            continue
         share = (series.values[-1] - series.values[0]) / series.values[-1]
-        if series.even and not _steps_differ(series) and share >= FILLS and len(series.values) >= LEAST_POINTS:
+        if share >= FILLS:
             ahead = series.values[-1] + series.slope
             capacity = evidence.failure.capacity_bytes if evidence.failure is not None else None
             if capacity is not None and ahead > 0.9 * capacity:

@@ -15,6 +15,7 @@ from advisor.render.json import of_ledger
 from advisor.report import Report
 from advisor.run import Run
 from advisor.share import Measured, link, open_link
+from advisor.share.measured import MAX_DEVICE
 from advisor.units import show
 from advisor.verdict import judge
 from advisor.views.measuring import MAX_BYTES, of_text, show_measured
@@ -26,6 +27,7 @@ from advisor.views.words import plain
 KEPT = "measured"  # what this session measured: Found
 TOLD = "measured-told"  # what the link that was opened says of it, and what it ticked: (Measured, techniques)
 DECIDING = ("model.name", "batch.micro_batch", "batch.seq_len", "method.kind", "precision.weights", "optimizer.name", "activations.checkpointing")
+WHERE_IT_RAN = frozenset({"version", "framework", "hardware", "load"})  # sections that measuring itself settles
 AS_IT_WAS, WITH_TICKS = "as it was", "with what is ticked"
 
 
@@ -161,14 +163,27 @@ def _take(text: str | bytes, of: str, *, changed: bool) -> None:
     if other := _differing(of, job):
         st.session_state["prove-complaint"] = f"This was measured with another {other}. The page Measure shows any result beside its own estimate."
         return
+    if not side.totals.get("max_allocated"):
+        st.session_state["prove-complaint"] = "This holds no measured peak (totals.max_allocated)."
+        return
     st.session_state.pop(TOLD, None)
-    st.session_state[KEPT] = Found(text, of, Measured(side.totals.get("max_allocated", 0), str(data.get("device", "a device that was not named")), changed))
+    device = str(data.get("device", "a device that was not named"))[:MAX_DEVICE]
+    st.session_state[KEPT] = Found(text, of, Measured(side.totals["max_allocated"], device, changed))
 
 
 def _differing(of: str, measured: Job) -> str:
     """The setting in which the measured job is not the run's; what measuring itself adds (versions, the device's own card) is none of these."""
-    told = open_link(of).job
-    return next((words.field(path).lower() for path in DECIDING if told.get(path) not in (None, measured.get(path))), "")
+    told, ran = open_link(of).job.to_dict(), measured.to_dict()
+    for section in sorted(set(told) & set(ran) - WHERE_IT_RAN):
+        mine, other = told[section], ran[section]
+        if not isinstance(mine, dict) or not isinstance(other, dict):
+            if mine != other:
+                return words.field(section).lower()
+            continue
+        for name, value in mine.items():
+            if value is not None and name in other and other[name] != value:
+                return words.field(f"{section}.{name}").lower()
+    return next((words.field(path).lower() for path in DECIDING if open_link(of).job.get(path) not in (None, measured.get(path))), "")
 
 
 def _beside(run: Run, kept: Found) -> None:

@@ -41,10 +41,10 @@ _NO_PROGRAM = frozenset(
 )
 _SCRIPT = pattern(r"\.(py|sh|ya?ml|toml)$")
 _NESTED = pattern(r"\s(?:.*\s)?--?\w|\b(?:torchrun|python3?|deepspeed|accelerate|swift|megatron)\s", re.DOTALL)
-_LABEL = r"(?:(?:[Ll]aunch(?:ed)?|[Cc]ommand|[Cc]md|CMD|[Rr]un|[Ss]tarted|启动命令|命令)(?: (?:command|with|by|as))?\s?[:：]\s*)"  # people name what they paste
-_LABELS = pattern(rf"^(\s*){_LABEL}", re.MULTILINE)
+_LABEL = r"(?:(?:[Ll]aunch(?:ed)?|[Cc]ommand|[Cc]md|CMD|[Rr]un|[Ss]tarted|启动命令|命令)(?: (?:command|with|by|as))?[ \t]?[:：][ \t]*)"  # people name what they paste
+_LABELS = pattern(rf"^([ \t]*){_LABEL}", re.MULTILINE)
 STARTERS = pattern(
-    r"^\s*(?:[$>#]\s+)?"
+    r"^[ \t]*(?:[$>#][ \t]+)?"
     + _LABEL
     + r"?(?:export\s+)?(?:[A-Z_][A-Z0-9_]*=\S*\s+)*(torchrun|accelerate\s+launch|deepspeed|python3?|tune\s+run|litgpt|swift|megatron|trl|axolotl|"
     r"llamafactory-cli|srun|ray\s+job|composer|xtuner|fairseq-train|NPROC_PER_NODE=|uv\s+run|bash|colossalai|export\s+\w+=)\b",

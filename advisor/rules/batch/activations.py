@@ -40,14 +40,17 @@ def _rows(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.rows(run, evidence) if in_phase(evidence, "forward", "loss", "backward", None) else None
 
 
+HALVED_TWICE = 4  # samples: of fewer there is little to take away
+
+
 def _batch(run: Run, evidence: Evidence) -> str | None:
     """Of a model that is not known nothing can be counted; what its run was given is a batch, and the batch is what most such runs have too much of."""
     fact = run.facts.get("batch.micro_batch")
-    if run.architecture is not None or fact is None or fact.kind not in ("stated", "read") or (run.job.batch.micro_batch or 1) < 4:
+    if run.architecture is not None or fact is None or fact.kind not in ("stated", "read") or (run.job.batch.micro_batch or 1) < HALVED_TWICE:
         return None
     if evidence.failure is None or evidence.failure.kind != "gpu-memory" or not in_phase(evidence, "forward", "loss", "backward", None):
         return None
-    return f"a batch of {run.job.batch.micro_batch} samples, and nothing else is named that could fill the card"
+    return f"a batch of {run.job.batch.micro_batch} samples goes in at once"
 
 
 def _full(_run: Run, evidence: Evidence) -> str | None:

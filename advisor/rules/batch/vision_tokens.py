@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.rules.rule import Example, Mark, Rule
@@ -17,6 +19,7 @@ def _applies(run: Run, _evidence: Evidence) -> str | None:
     return "the model reads no images"
 
 
+_OF_THIS_PATCH = pattern(r"Qwen2(?:\.5)?-VL", re.IGNORECASE)
 PIXELS_A_TOKEN = 28 * 28  # patch 14, merged 2 x 2: Qwen2-VL, Qwen2.5-VL (image_processing_qwen2_vl.py smart_resize factor 28)
 
 
@@ -24,12 +27,14 @@ def _bound(evidence: Evidence) -> tuple[str, int] | None:
     """The most pixels that an image may keep, as a config says, and where."""
     keys = ("max_pixels", "image_max_pixels", "video_max_pixels")
     found = [(where, str(value)) for where, key, value in evidence.seen_keys if key.rpartition(".")[2].lower() in keys]
-    return next(((where, int(value)) for where, value in found if value.isdigit()), None)
+    return next(((where, int(value)) for where, value in found if re.fullmatch(r"[0-9]{1,12}", value)), None)
 
 
 def _loose(run: Run, evidence: Evidence) -> str | None:
     """A bound that lets one image become as many tokens as a whole sequence has, or more."""
     bound, length = _bound(evidence), run.job.batch.seq_len
+    if not _OF_THIS_PATCH.search(run.job.model.name or ""):
+        return None
     if bound is None or length is None or bound[1] // PIXELS_A_TOKEN < length:
         return None
     return f"one image may become {bound[1] // PIXELS_A_TOKEN:,} tokens, where a sequence has {length:,} ({bound[0]}: {bound[1]:,} pixels)"
