@@ -77,6 +77,7 @@ def hold(start: Run, made: Plan) -> None:
             or step.after_bytes <= step.before_bytes * 1.005
             or step.technique in PAYS_LATER | {"drop-fp8", "lora", "dora"}
             or step.tier in ("spare", "hardware")  # another card computes in another dtype
+            or made.steps[-1].tier == "hardware"  # and with other kernels: on the card that is left, one sequence may take an unfused one
         ), names
     _one_value_a_key(made)
     last = made.steps[-1].run
