@@ -41,7 +41,8 @@ _NO_PROGRAM = frozenset(
 )
 _SCRIPT = pattern(r"\.(py|sh|ya?ml|toml)$")
 _NESTED = pattern(r"\s(?:.*\s)?--?\w|\b(?:torchrun|python3?|deepspeed|accelerate|swift|megatron)\s", re.DOTALL)
-_LABEL = r"(?:(?:[Ll]aunch(?:ed)?|[Cc]ommand|[Cc]md|CMD|[Rr]un|[Ss]tarted|启动命令|命令)(?: (?:command|with|by|as))?[ \t]?[:：][ \t]*)"  # people name what they paste
+# people name what they paste
+_LABEL = r"(?:(?:[Ll]aunch(?:ed)?|[Cc]ommand|[Cc]md|CMD|[Rr]un|[Ss]tarted|启动命令|命令)(?: (?:command|with|by|as))?[ \t]?[:：][ \t]*)"
 _LABELS = pattern(rf"^([ \t]*){_LABEL}", re.MULTILINE)
 STARTERS = pattern(
     r"^[ \t]*(?:[$>#][ \t]+)?"
