@@ -132,9 +132,9 @@ def test_snapshots_are_compared_place_by_place(folder: Path, capsys: pytest.Capt
     def taken(name: str, kept: int) -> None:
         recorded = Recorded()
         segment = recorded.segment(64 << 20)
-        recorded.alloc(segment, 8 << 20, [frame("/work/train.py", "load", 12)])
+        recorded.alloc(segment, 8 << 20, [frame("train.py", "load", 12)])
         if kept:
-            recorded.alloc(segment, kept, [frame("/work/train.py", "keep", 40)])
+            recorded.alloc(segment, kept, [frame("train.py", "keep", 40)])
         (folder / name).write_bytes(dumped(snapshot(recorded)))
 
     taken("before.pickle", 0)

@@ -53,7 +53,10 @@ def entries(form: str, data: bytes) -> Iterator[Entry | str]:
         yield from _tar(data)
     elif form == "gzip":
         expanded, why = _gunzip(data)
-        yield why if expanded is None else Entry(expanded)
+        if expanded is not None:
+            yield Entry(expanded)
+        if why:
+            yield why
     else:
         yield "packed in a form that is not read (zip, tar and gz are)"
 
@@ -69,6 +72,7 @@ def _gunzip(data: bytes) -> tuple[bytes | None, str]:
     except (OSError, EOFError, zlib.error) as error:
         if not out:
             return None, f"a gzip file that cannot be unpacked: {error}"
+        return bytes(out), f"a gzip file that breaks off ({error}): its first {show(len(out))} were read"
     return bytes(out), ""
 
 

@@ -10,6 +10,7 @@ from advisor.architecture.shape import Block
 from advisor.run import Run
 from advisor.units import MIB
 
+WHOLE = 0.75  # of the card in one tensor: weights, and what it is computed from, do not fit beside it
 WIDTHS = (("bf16", 2), ("fp32", 4))  # fp16 is as wide as bf16
 SEGMENT_FROM = 10 * MIB
 

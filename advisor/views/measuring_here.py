@@ -34,7 +34,7 @@ def local_gpu() -> bool:
 
 def command(job: Path, answer: Path) -> list[str]:
     """The child's command line: our own module, nothing of the user's but the job's settings."""
-    return [sys.executable, "-m", "advisor.measurement", str(job), "--out", str(answer)]
+    return [sys.executable, "-m", "advisor.measurement", str(job), "--out", str(answer), "--device", "cuda"]  # a GPU is here: the CPU is not what was asked for
 
 
 @dataclass

@@ -25,7 +25,7 @@ from advisor.views.together import ticked
 from advisor.views.words import plain
 
 KEPT = "measured"  # what this session measured: Found
-TOLD = "measured-told"  # what the link that was opened says of it, and what it ticked: (Measured, techniques)
+TOLD = "measured-told"  # what the link that was opened says of it, what it ticked and of which run: (Measured, techniques, query)
 DECIDING = ("model.name", "batch.micro_batch", "batch.seq_len", "method.kind", "precision.weights", "optimizer.name", "activations.checkpointing")
 WHERE_IT_RAN = frozenset({"version", "framework", "hardware", "load"})  # sections that measuring itself settles
 AS_IT_WAS, WITH_TICKS = "as it was", "with what is ticked"
@@ -58,8 +58,9 @@ def measured_now(report: Report) -> Measured | None:
     """What was measured of this report's run, with the changes that are ticked now, here or by whoever shared the link."""
     kept: Found | None = st.session_state.get(KEPT)
     if kept is None or report.run is None:
-        told, chosen = st.session_state.get(TOLD) or (None, ())
-        return None if told is None or (told.changed and chosen != ticked(report.plan)) else told
+        told, chosen, of = st.session_state.get(TOLD) or (None, (), "")
+        other = report.run is None or of != _query(report.run)  # another page of this session may show another report
+        return None if told is None or other or (told.changed and chosen != ticked(report.plan)) else told
     run = _with_ticks(report) if kept.told.changed else report.run
     return kept.told if run is not None and _query(run) == kept.of else None
 
@@ -78,7 +79,7 @@ def show_told(report: Report) -> None:
 
 def tell(report: Report, told: Measured | None) -> None:
     """What the link of this report says was measured."""
-    st.session_state[TOLD] = (told, ticked(report.plan))
+    st.session_state[TOLD] = (told, ticked(report.plan), "" if report.run is None else _query(report.run))
 
 
 def forget() -> None:

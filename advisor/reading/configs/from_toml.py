@@ -10,7 +10,7 @@ from advisor.reading.configs.from_json import flatten
 from advisor.reading.configs.parsed import Parsed
 from advisor.reading.pattern import pattern
 
-_LOOKS = pattern(r"^\s*\[\[?[\w.\-\"]+\]\]?\s*(#.*)?$", re.MULTILINE)
+_LOOKS = pattern(r"^[ \t]*\[\[?[\w.\-\"]+\]\]?\s*(#.*)?$", re.MULTILINE)
 
 
 def parse(text: str, *, named: bool = False) -> Parsed | None:

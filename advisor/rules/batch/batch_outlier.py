@@ -11,10 +11,10 @@ from advisor.rules import counters, growth, intervals
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import in_phase
+from advisor.rules.tensors import WHOLE
 from advisor.run import Run
 from advisor.units import show
 
-WHOLE = 0.75  # of the card, in one tensor: weights, states and another such tensor leave less
 _TRAINED = pattern(
     r"\b(?:after|for) (?:about |some |around |roughly |~ ?|the )?\d[\d,]{0,9}(?:st|nd|rd|th)? (?:epochs?|steps|iterations|hours)\b", re.IGNORECASE
 )

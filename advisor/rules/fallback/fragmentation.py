@@ -8,6 +8,7 @@ from advisor.evidence import Evidence
 from advisor.rules import counters, growth, snapshots
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom
+from advisor.rules.tensors import WHOLE
 from advisor.run import Run
 from advisor.units import show
 
@@ -60,9 +61,6 @@ def _reserved_climbs(_run: Run, evidence: Evidence) -> str | None:
         if series.rises and (series.label in steady or steady):
             return f"reserved rises from {show(series.values[0])} to {show(series.values[-1])} while the allocated peaks stay"
     return None
-
-
-WHOLE = 0.75  # of the card in one tensor: weights and what it is computed from do not fit beside it
 
 
 def _giant(_run: Run, evidence: Evidence) -> str | None:
