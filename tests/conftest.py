@@ -1,13 +1,25 @@
 """What several test files share: where things are, and why a test is skipped."""
 
 import importlib.util
+import os
 import shutil
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SLOW = ("simulation", "measurement", "browser", "launching", "bench", "accuracy", "rules")  # folders whose files take longest: they begin first
+
+# The suite draws the same examples everywhere, so that main is as green elsewhere as here; `make bench` (ADVISOR_QUIET) draws new ones.
+hypothesis.settings.register_profile("suite", derandomize=True)
+hypothesis.settings.register_profile("search", derandomize=False)
+hypothesis.settings.load_profile("search" if os.environ.get("ADVISOR_QUIET") else "suite")
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Bytes are named by their length: two workers must collect the same names, and compressed bytes carry the time they were made."""
+    return f"{argname}-{len(val)}B" if isinstance(val, bytes) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

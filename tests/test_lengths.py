@@ -167,7 +167,7 @@ def test_rows_are_cut_at_the_jobs_sequence_length(
     ("name", "content", "says"),
     [
         ("a.zip", zipped(b"x\n" * 200_000), "packed"),
-        ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n'), "packed"),
+        ("a.jsonl.gz", gzip.compress(b'{"text": "a"}\n', mtime=0), "packed"),
         ("a.pkl", pickle.dumps(["a text"] * 9), "a pickle"),
         ("a.bin", pickle.dumps({"text": "a"}), "a pickle"),
         ("a", bytes(range(256)) * 20, "binary"),
