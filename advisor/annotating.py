@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Check:
+
+class Check(Struct, frozen=True):
     """One check: its name, and why it failed; ``None``: it passed."""
 
     name: str

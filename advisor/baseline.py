@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from msgspec import Struct
 
 from advisor.compare import WIDTH, CompareError, Side, compare
 from advisor.units import show, signed
@@ -21,8 +21,7 @@ BESIDE = frozenset({"allocator", "context"})  # held beside what is allocated: n
 MAX_BYTES = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(Struct, frozen=True):
     """One difference that a reviewer has to approve. ``check``: one of :data:`CHECKS`."""
 
     check: Literal["copies", "dtypes", "kernels", "software", "peak"]

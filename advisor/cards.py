@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from msgspec import Struct
 
 from advisor import knowledge
 from advisor.units import GIB, MIB
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(Struct, frozen=True):
     """A card of the catalogue (or one that the user describes: only ``name`` and ``marketed_gb`` are known then)."""
 
     id: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from advisor.job import Job, fields
 from advisor.units import show, signed
@@ -21,8 +22,7 @@ class CompareError(ValueError):
     """A file that is neither a job, a ledger nor a baseline; the message says what was found."""
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(Struct, frozen=True):
     """One side of a comparison: sizes in bytes; ``dtypes`` by part; ``copies`` are the names of holdings that repeat another's values."""
 
     name: str
@@ -38,8 +38,7 @@ class Side:
     sites: Mapping[str, int] = field(default_factory=dict)  # by file:line, where a snapshot or a log knows it
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One figure of both sides; ``None``: that side has no such thing."""
 
     name: str
@@ -52,8 +51,7 @@ class Row:
         return (self.b or 0) - (self.a or 0)
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """What differs from a to b."""
 
     a: Side

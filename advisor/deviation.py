@@ -5,14 +5,14 @@ Causes set deviations, techniques change the job or take them away, the arithmet
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 Form = Literal["extra-holding", "ineffective", "widened", "retained", "foreign"]
 
 
-@dataclass(frozen=True, slots=True)
-class Deviation:
+class Deviation(Struct, frozen=True):
     """One difference between what is written and what runs.
 
     extra-holding: ``part`` is held ``times`` more, in ``dtype``, during ``phases`` (empty: always).

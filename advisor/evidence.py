@@ -7,16 +7,17 @@ Nothing here knows of causes. Readers fill these types; rules look at them. All 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 FactKind = Literal["stated", "read", "default", "assumed", "inferred"]
 FailureKind = Literal["gpu-memory", "gpu-driver", "host-memory", "collective", "engine-start", "not-memory"]
 Backend = Literal["cuda", "hip", "xpu", "mps", "npu", "jax", "tensorflow", "cpu"]
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """One value and where it is from. ``field`` is a dotted path of the job (``batch.seq_len``)."""
 
     field: str
@@ -36,8 +37,7 @@ class Fact:
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """A line of pasted text that is not a traceback frame; repeats (digits aside) are counted, not kept."""
 
     where: str  # "log.txt:120"
@@ -46,8 +46,7 @@ class Line:
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """A traceback frame. ``file`` starts at the package (``transformers/trainer.py``) where one is recognised."""
 
     where: str
@@ -58,8 +57,7 @@ class Frame:
     rank: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(Struct, frozen=True):
     """A process that holds memory of a device, as an error text or nvidia-smi lists it."""
 
     pid: int | None
@@ -68,8 +66,7 @@ class Process:
     own: bool = False  # "this process has ... in use"
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """One failure text with its counters, bytes as printed. ``None`` is: not printed.
 
     ``tolerances`` holds half a unit of the last printed digit for each counter. ``reserved_unallocated_bytes`` is reserved
@@ -113,8 +110,7 @@ class Failure:
         return dict(self.tolerances).get(counter, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Device:
+class Device(Struct, frozen=True):
     """A card as nvidia-smi or a log shows it."""
 
     where: str
@@ -126,8 +122,7 @@ class Device:
     mig: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """Memory figures that a log prints at a named point: ``MA 14.2 GB``, ``memory allocated (GB): 3.1``."""
 
     where: str
@@ -141,8 +136,7 @@ class Sample:
     device_used_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(Struct, frozen=True):
     """Two texts say different things about one field: both are shown, the one used is ``kept``."""
 
     field: str
@@ -150,8 +144,7 @@ class Conflict:
     other: Fact
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """One text that was read: its name, what it was taken for, how many bytes, and whether reading stopped early."""
 
     name: str
@@ -160,8 +153,7 @@ class Source:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NotUnderstood:
+class NotUnderstood(Struct, frozen=True):
     """A key or line that was seen and not used, with the reason."""
 
     where: str
@@ -169,8 +161,7 @@ class NotUnderstood:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """Everything that was read, of all texts together. ``marks`` are ids of marks that a link or bundle states directly."""
 
     facts: tuple[Fact, ...] = ()
@@ -183,7 +174,6 @@ class Evidence:
     sources: tuple[Source, ...] = ()
     not_understood: tuple[NotUnderstood, ...] = ()
     seen_keys: tuple[tuple[str, str, Any], ...] = ()  # (where, framework key, value): every config key, mapped or not
-    _index: dict[str, Fact] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def failure(self) -> Failure | None:

@@ -7,7 +7,9 @@ boundary of an m x n map is found with m + n estimates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor import cards
 from advisor.arithmetic import CannotEstimate, estimate
@@ -23,8 +25,7 @@ SEQUENCES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class OnCard:
+class OnCard(Struct, frozen=True):
     """One card of the catalogue and the verdict of the run on it, bytes that must be on it at once."""
 
     card: cards.Card
@@ -54,7 +55,7 @@ def _at(run: Run, micro: int, seq: int, known: dict[tuple[int, int], Verdict]) -
     found = known.get((micro, seq))
     if found is None:
         job = run.job.but(batch={"micro_batch": micro, "seq_len": seq})  # what else was resolved does not follow from these two
-        found = known[micro, seq] = _judged(replace(run, job=job, _cache={}))[0]
+        found = known[micro, seq] = _judged(replace(run, job=job))[0]
     return found
 
 

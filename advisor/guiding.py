@@ -5,9 +5,10 @@ Needs ipywidgets (``pip install 'training-memory-advisor[notebook]'``). It runs 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html import escape
 from typing import Any
+
+from msgspec.structs import replace
 
 from advisor.accepting import Items, items_of
 from advisor.diagnosis import diagnose_reading

@@ -8,8 +8,10 @@ the maximum over moments of the sum of what lives then, so the parts at the peak
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 Kind = Literal["estimated", "probed", "measured"]
 DeviceName = Literal["gpu", "host", "nvme"]
@@ -24,16 +26,14 @@ PARTS = (
 OUTSIDE_ALLOCATED = frozenset({"context", "allocator"})  # parts that torch.cuda.memory_allocated does not count
 
 
-@dataclass(frozen=True, slots=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """A point of the step at which memory is counted: ``Moment("backward.first-block", "backward")``."""
 
     id: str
     phase: str
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Struct, frozen=True):
     """Bytes that one part holds for some moments on one rank.
 
     ``formula`` is a constant template in words (``micro_batch x seq_len x vocab x 4``) and ``values`` the numbers of this run, so
@@ -87,8 +87,7 @@ def _put_in(text: str, name: str, shown: str) -> str:
     return "".join(out) + text[start:]
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """A figure with its range, bytes."""
 
     low: int
@@ -100,8 +99,7 @@ class Interval:
         return {"low": self.low, "expected": self.expected, "high": self.high}
 
 
-@dataclass(frozen=True, slots=True)
-class Peak:
+class Peak(Struct, frozen=True):
     """The largest moment and what is alive in it."""
 
     moment: Moment
@@ -114,8 +112,7 @@ class Peak:
         return self.moment.phase
 
 
-@dataclass(frozen=True)
-class Ledger:
+class Ledger(Struct, frozen=True, dict=True):
     """The holdings of one rank. Three totals that are never mixed, and the host's.
 
     ``max_allocated``: tensors that the allocator handed out (torch.cuda.max_memory_allocated). ``max_reserved``: with the
@@ -128,8 +125,11 @@ class Ledger:
     rank: str = "max"
     software: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    widths: Callable[[Ledger], dict[str, Interval]] | None = field(default=None, compare=False, repr=False)
-    _cache: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    widths: Callable[[Ledger], dict[str, Interval]] | None = None
+
+    @cached_property
+    def _cache(self) -> dict[str, Any]:
+        return {}
 
     def allocated_by_moment(self) -> dict[str, int]:
         """Bytes of ``max_allocated`` at each moment."""

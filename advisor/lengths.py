@@ -5,9 +5,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from advisor import rows
 from advisor.rows import LengthsError
@@ -24,8 +25,7 @@ _PAIRS = (
 )
 
 
-@dataclass(frozen=True)
-class Lengths:
+class Lengths(Struct, frozen=True):
     """``histogram``: (upper bound in tokens, samples), ascending. ``longest``: (tokens, row), longest first. ``unit``: how tokens were counted.
 
     ``not_understood``: rows in which no text, tokens or length was found, of no known length; ``first_not_understood``: the first of them.

@@ -10,10 +10,11 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import unified_diff
 from functools import cache
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.evidence import Evidence
 from advisor.file_editing import Path, canonical, edited
@@ -22,8 +23,7 @@ from advisor.job import Job
 _CALL = re.compile(r"^[\w.]+\(\.\.\., ?(.*)\)$", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """One file before and after."""
 
     name: str
@@ -37,8 +37,7 @@ class Changed:
         return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """The files that change, and the lines that have no place in them, by framework."""
 
     files: tuple[Changed, ...]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import Struct, field
 
 from advisor.evidence import Conflict, Evidence, Fact, NotUnderstood, Source
 from advisor.ledger import Ledger
@@ -14,8 +15,7 @@ Verdict = Literal["fits", "tight", "ooms", "not-memory", "incomplete", "unreadab
 EXIT_CODES: Mapping[str, int] = {"fits": 0, "tight": 0, "ooms": 1, "not-memory": 1, "unreadable": 2, "incomplete": 3}
 
 
-@dataclass(frozen=True, slots=True)
-class Says:
+class Says(Struct, frozen=True):
     """A piece of evidence in words: what it says, where it stands, for or against, and how strongly (log-likelihood ratio)."""
 
     says: str
@@ -30,8 +30,7 @@ class Says:
         return {"says": self.says, "where": self.where, "for": self.speaks_for, "weight": round(self.weight, 2), "mark": self.mark, "source": self.source}
 
 
-@dataclass(frozen=True, slots=True)
-class Doing:
+class Doing(Struct, frozen=True):
     """What a remedy comes to for one form of a cause: its title there, the reason, and the lines by place (``docker``, ``vllm``)."""
 
     title: str
@@ -39,8 +38,7 @@ class Doing:
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A cause with its probability. ``saves_bytes``: how much its first remedy takes off the peak of the run as it really is.
 
     ``doing``: by remedy, what it comes to where the evidence settles which form the cause takes.
@@ -53,8 +51,8 @@ class Finding:
     saves_bytes: int | None
     evidence: tuple[Says, ...]
     remedies: tuple[str, ...]
-    faulted: Run | None = field(default=None, compare=False, repr=False)
-    doing: Mapping[str, Doing] = field(default_factory=dict, compare=False, repr=False)
+    faulted: Run | None = None
+    doing: Mapping[str, Doing] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The contract's form."""
@@ -67,8 +65,7 @@ class Finding:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One change of the plan, re-estimated together with those before it. ``settings``: exact lines by framework."""
 
     technique: str
@@ -83,7 +80,7 @@ class Step:
     why: str
     fits_after: bool | None = None
     alters_learning: bool = False
-    run: Run | None = field(default=None, compare=False, repr=False)
+    run: Run | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The contract's form."""
@@ -99,8 +96,7 @@ class Step:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """A set of changes that no other set tried beats in both memory and time; the time of a token is relative to the run as it is."""
 
     techniques: tuple[str, ...]
@@ -108,8 +104,7 @@ class Point:
     step_time_ratio: float
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The least set of changes, the runner-up, and what the search says in words."""
 
     steps: tuple[Step, ...] = ()
@@ -133,16 +128,14 @@ class Plan:
         printer.text("..." if cycle else text_of(self))
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """Something that a person can answer or report back with one click: ``mark`` goes into the evidence, ``says`` stands on the button."""
 
     mark: str
     says: str
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """The unknown fact that moves the verdict most. ``options``: plausible answers, "I don't know" is always one more.
 
     ``answers``: where the question is about what was seen, not about a setting: each answer is a mark of the evidence, ``field`` is no field of a job.
@@ -155,16 +148,14 @@ class Question:
     answers: tuple[Seen, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CouldNotTell:
+class CouldNotTell(Struct, frozen=True):
     """A cause that could not be judged, and what is missing."""
 
     cause: str
     needs: str
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(Struct, frozen=True):
     """Everything that a diagnosis says."""
 
     verdict: Verdict

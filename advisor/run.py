@@ -7,9 +7,11 @@ default (of its version), else from a stated assumption. What neither settles st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor import cards
 from advisor.architecture import Architecture, of_model
@@ -34,8 +36,7 @@ INEFFECTIVE: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(Struct, frozen=True, dict=True):
     """A resolved job. ``job`` has every value that could be settled; ``stated`` is what was written.
 
     Causes and techniques are functions from run to run: :meth:`but` changes the job, :meth:`deviating` adds a deviation; both
@@ -48,8 +49,11 @@ class Run:
     deviations: tuple[Deviation, ...] = ()
     changed: frozenset[str] = frozenset()
     missing: tuple[str, ...] = ()  # fields that decide the estimate and are not known
-    seen: Evidence | None = field(default=None, compare=False, repr=False)  # what was inferred from ranks, devices and keys is inferred anew from them
-    _cache: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    seen: Evidence | None = None  # what was inferred from ranks, devices and keys is inferred anew from them
+
+    @cached_property
+    def _cache(self) -> dict[str, Any]:
+        return {}
 
     def but(self, **changes: Any) -> Run:
         """The run of the changed job: ``run.but(batch={"micro_batch": 1})``. What the change makes relevant is resolved anew."""
@@ -65,11 +69,11 @@ class Run:
     def deviating(self, *deviations: Deviation) -> Run:
         """The run with further deviations."""
         paths = frozenset(d.field for d in deviations if d.field)
-        return replace(self, deviations=self.deviations + deviations, changed=self.changed | paths, _cache={})
+        return replace(self, deviations=self.deviations + deviations, changed=self.changed | paths)
 
     def without(self, keep: Any) -> Run:
         """The run with only the deviations for which ``keep(deviation)`` is true."""
-        return replace(self, deviations=tuple(d for d in self.deviations if keep(d)), _cache={})
+        return replace(self, deviations=tuple(d for d in self.deviations if keep(d)))
 
     def ineffective(self, path: str, phase: str | None = None) -> bool:
         """Whether a setting does nothing (in a phase)."""

@@ -7,7 +7,7 @@ Efficiencies are in ``knowledge/efficiency.yaml`` with the measured rows behind 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from advisor.job import Job
 from advisor.pace.efficiency import Efficiency, efficiency, shared
@@ -29,8 +29,7 @@ GROUPED = 0.4  # grouped products of many small experts, against one large produ
 GALORE_PERIOD = 200.0  # steps between decompositions (GaLore's default)
 
 
-@dataclass(frozen=True, slots=True)
-class StepTime:
+class StepTime(Struct, frozen=True):
     """Seconds of one optimizer step on the slowest rank, with a range and the parts that make up ``expected``.
 
     ``relative``: the card is unknown, so that only ratios of two step times mean anything. ``tokens``: of the whole job, padding left out.

@@ -6,8 +6,9 @@ A stated value replaces the one that was read, in the job and in the facts, so t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from advisor.evidence import Evidence, Fact
 from advisor.job import Job, JobError, fields, nearest_field
@@ -92,4 +93,4 @@ def state(job: Job, evidence: Evidence, stated: Mapping[str, Any], where: str | 
         raise StatingError(str(error)) from None
     facts = tuple(Fact(path, job.get(path), "stated", where=where) for path in stated)
     kept = tuple(f for f in evidence.facts if f.field not in stated)
-    return job, replace(evidence, facts=facts + kept, conflicts=tuple(c for c in evidence.conflicts if c.field not in stated), _index={})
+    return job, replace(evidence, facts=facts + kept, conflicts=tuple(c for c in evidence.conflicts if c.field not in stated))

@@ -13,10 +13,10 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
+from msgspec import Struct
 
 from advisor import __version__
 from advisor.database import OUTCOMES, REPORTS, SETTINGS, WRITES, StoreError
@@ -36,8 +36,7 @@ ON_THE_PAGE = "this page"  # where a fact that the reader put right on the page 
 ID = re.compile(r"[A-Za-z0-9_-]{12}")
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a reader said of it later: fixed, or not, with the new error."""
 
     recorded: int
@@ -45,8 +44,7 @@ class Outcome:
     note: str
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Struct, frozen=True):
     """A saved report; times in seconds since 1970."""
 
     id: str

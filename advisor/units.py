@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 KIB = 1024
 MIB = 1024**2
@@ -19,8 +20,7 @@ _DECIMAL = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 _SIZE = re.compile(r"^\s*(\d{1,24}(?:\.\d{1,9})?)\s*([a-zA-Z]{1,5})?\s*$")
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(Struct, frozen=True):
     """A size as it was printed: ``bytes`` and half a unit of the last printed digit, ``tolerance`` (bytes)."""
 
     bytes: int

@@ -1,6 +1,6 @@
 """Diagnose: paste what there is of a failed run; the verdict, the causes, the plan, and a link that brings it back."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 import streamlit as st
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 
 from advisor import baseline, compare
 from advisor.cli import main
@@ -69,7 +70,7 @@ def test_each_drift_is_named(folder: Path, capsys: pytest.CaptureFixture[str], c
 
 def test_an_estimate_is_not_held_against_a_measurement() -> None:
     side = compare.of_job("a", Job.model_validate(JOB))
-    other = compare.Side(**{**side.__dict__, "kind": "measured"})
+    other = replace(side, kind="measured")
     with pytest.raises(compare.CompareError, match="like with like"):
         baseline.drift(side, other)
 

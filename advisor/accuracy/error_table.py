@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from advisor import knowledge
 from advisor.accuracy.measured import TOTAL_OF, load
@@ -29,8 +29,7 @@ PARENT = 1 / 3  # sources that the wider kind counts for
 HEADER = "# Measured over estimated, by total and kind of run (advisor/accuracy/error_table.py makes this; do not edit).\n"
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """One measured run: measured over estimated, and the kinds it belongs to."""
 
     total: str

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from msgspec import Struct
 
 from advisor.job import Job, JobError, read_job
 
@@ -26,8 +26,7 @@ class MeasurementError(ValueError):
     """A file of measurements that can not be read; the message says which entry and why."""
 
 
-@dataclass(frozen=True)
-class Measurement:
+class Measurement(Struct, frozen=True):
     """A measured run. ``gib`` is ``None`` where the run ran out; ``problem`` says why a job could not be read."""
 
     id: str

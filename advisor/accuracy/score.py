@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.accuracy.measured import TOTAL_OF, Measurement, load
 from advisor.arithmetic import CannotEstimate, estimate
@@ -23,8 +24,7 @@ def by_estimate(run: Run, metric: str) -> Ledger:
     return estimate(run)
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(Struct, frozen=True):
     """A scored measurement; ``ape`` is the absolute error in percent of the measured figure, ``None`` where the run ran out."""
 
     measurement: Measurement

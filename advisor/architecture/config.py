@@ -6,9 +6,10 @@ import importlib
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
+
+from msgspec.structs import replace
 
 from advisor import knowledge
 from advisor.architecture import presets

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from advisor.architecture.families.encoders import classes_of
 from advisor.architecture.keys import ConfigError, Keys

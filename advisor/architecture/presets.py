@@ -8,9 +8,10 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
+
+from msgspec import Struct
 
 from advisor import knowledge
 
@@ -23,8 +24,7 @@ _AT_STEP = re.compile(r"-intermediate-step-[\w.-]{1,40}$")  # checkpoints of one
 _VARIANT = re.compile(r"[-_](?:instruct|chat|base|it|pt|sft|dpo)(?:[-_](?:hf|v\d(?:\.\d)?|\d{4}))?$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(Struct, frozen=True):
     """A known model. ``match`` says how the asked name led here where it is not the model's own name."""
 
     hub_id: str

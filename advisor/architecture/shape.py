@@ -7,16 +7,16 @@ or a quantiser touches, optimizer states by tensor, the sizes a failed request c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
+
+from msgspec import Struct
 
 Role = Literal["embedding", "position", "head", "attention", "mlp", "expert", "shared-expert", "router", "norm", "mixer", "vision", "projector", "other"]
 BlockKind = Literal["attention", "mixer", "encoder", "decoder-cross", "vision"]
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Struct, frozen=True):
     """A weight tensor of a block (or of the model): Hugging Face's leaf name, shape ``[out, in]`` for a linear layer.
 
     ``times`` is how often it occurs in the block (experts: their number, and the shape is that of one expert). ``linear``: an ``nn.Linear``
@@ -44,8 +44,7 @@ class Tensor:
         return self.elements * self.times
 
 
-@dataclass(frozen=True, slots=True)
-class Experts:
+class Experts(Struct, frozen=True):
     """Mixture of experts of a block: number, chosen a token, width of one expert, width of the shared ones together (0: none)."""
 
     number: int
@@ -54,8 +53,7 @@ class Experts:
     shared_width: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Latent:
+class Latent(Struct, frozen=True):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434): ranks and head sizes. ``q_rank`` None: queries are not compressed."""
 
     q_rank: int | None
@@ -65,8 +63,7 @@ class Latent:
     v_head: int
 
 
-@dataclass(frozen=True, slots=True)
-class Mixer:
+class Mixer(Struct, frozen=True):
     """A state-space or convolution mixer in place of attention: its inner width, state size, heads and convolution width."""
 
     kind: Literal["mamba", "mamba2", "short-conv", "gated-delta", "rwkv"]
@@ -77,8 +74,7 @@ class Mixer:
     groups: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A kind of layer and how many layers are of it, in the order in which kinds first occur."""
 
     kind: BlockKind
@@ -105,8 +101,7 @@ class Block:
         return sum(t.total for t in self.tensors)
 
 
-@dataclass(frozen=True)
-class Architecture:
+class Architecture(Struct, frozen=True, dict=True):
     """A model's shape. ``blocks`` are the text layers (or the only layers); ``vision`` the tower's."""
 
     model_type: str

@@ -8,8 +8,9 @@ Where an image's size is not known, the most its processor lets through is taken
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.architecture import presets
 from advisor.architecture.config import defaults_of
@@ -23,8 +24,7 @@ QWEN_FRAME_TOKENS = 768  # video_processing_qwen2_vl: longest_edge 28 x 28 x 768
 INTERNVL_TILES = 12  # crop_to_patches: at most 12 tiles, and a thumbnail beside them
 
 
-@dataclass(frozen=True, slots=True)
-class VisionTokens:
+class VisionTokens(Struct, frozen=True):
     """A sample's vision: tokens inside the sequence, patches through the tower, the formula with its numbers."""
 
     tokens: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.activations import RUNNING_BYTES, STRANDED
@@ -17,8 +18,7 @@ TURNS = (at.BACKWARD_LAST, at.BACKWARD_FIRST)  # the moments at which a block ru
 BEFORE = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD})  # a block's temporaries are too small to serve the loss, which comes after them
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """Bytes by part and moment. ``before``: what lives before the loss's backward; ``stranded``: what a block's forward pass can not reuse of itself."""
 
     parts: dict[str, dict[str, int]]

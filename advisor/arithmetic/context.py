@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
+
+from msgspec import Struct
 
 from advisor.architecture import Architecture, Block
 from advisor.arithmetic import moments as at
@@ -31,8 +32,7 @@ class CannotEstimate(ValueError):  # noqa: N818  the name is part of the public 
         self.field = field
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Struct, frozen=True):
     """One rank of a run in numbers. Sizes of dtypes in bytes, counts in elements, tokens as this rank's forward pass sees them."""
 
     run: Run

@@ -6,7 +6,8 @@ Weight gradients of the block that runs backward are counted with its activation
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from advisor.arithmetic import fsdp1, fsdp2, zero
 from advisor.arithmetic import moments as at

@@ -7,9 +7,10 @@ each source left out in turn (:mod:`advisor.accuracy.error_table` makes it). Bot
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
+
+from msgspec.structs import replace
 
 from advisor import knowledge
 from advisor.arithmetic.context import CannotEstimate
@@ -116,7 +117,7 @@ def _shorter(run: Run) -> list[Run | None]:
     batch = run.job.batch
     if batch.packed is not False or batch.lengths is not None or batch.token_budget is not None or (batch.seq_len or 0) <= REACHED:
         return []
-    return [replace(run, job=run.job.model_copy(update={"batch": batch.model_copy(update={"seq_len": (batch.seq_len or 0) // SHORTER})}), _cache={})]
+    return [replace(run, job=run.job.model_copy(update={"batch": batch.model_copy(update={"seq_len": (batch.seq_len or 0) // SHORTER})}))]
 
 
 def _unlimited(run: Run) -> list[Run | None]:
@@ -128,13 +129,13 @@ def _unlimited(run: Run) -> list[Run | None]:
     if parallel.strategy != "fsdp1" or parallel.limit_all_gathers is not False or parallel.reshard_after_forward is False:
         return []
     whole = parallel.model_copy(update={"reshard_after_forward": False})
-    return [replace(run, job=run.job.model_copy(update={"parallel": whole}), _cache={})]
+    return [replace(run, job=run.job.model_copy(update={"parallel": whole}))]
 
 
 def _of_version(run: Run, package: str, version: str) -> Run:
     framework = run.job.framework
     versions = {**(framework.versions or {}), package: version}
-    return replace(run, job=run.job.model_copy(update={"framework": framework.model_copy(update={"versions": versions})}), _cache={})
+    return replace(run, job=run.job.model_copy(update={"framework": framework.model_copy(update={"versions": versions})}))
 
 
 def _with(run: Run, fact: Fact, value: Any) -> Run | None:
@@ -151,7 +152,7 @@ def _with(run: Run, fact: Fact, value: Any) -> Run | None:
         job = run.job.model_copy(update={section: current.model_copy(update={name: checked})})
     else:
         job = run.job.model_copy(update={section: value})
-    varied = replace(run, job=job, _cache={})
+    varied = replace(run, job=job)
     if section != "model":
         varied.__dict__["architecture"] = run.architecture  # the same model: no need to read its config again
     return varied

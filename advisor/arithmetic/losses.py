@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 UPCAST_COPY_UNTIL = (4, 49)  # transformers 4.49 pads the labels where 4.46-4.48 copied the shifted logits
 LOSS_FUNCTION_SINCE = (4, 46)  # transformers 4.46 moved the loss to loss_utils; before, lm_head's output was rebound to its fp32 cast
@@ -14,8 +15,7 @@ SCALED = frozenset({"cohere", "cohere2", "granite", "granitemoe", "granitemoesha
 OWN_LOSS = frozenset({"gpt_bigcode", "gpt2", "gpt_neo", "gpt_neox", "gptj", "falcon", "bloom", "opt", "mpt", "phi-msft", "codegen"})
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(Struct, frozen=True):
     """Bytes of one token and vocabulary entry: the largest moment of the loss's forward, what stays until its backward, and the largest of that.
 
     ``outputs``: what a caller that keeps the model's outputs still holds afterwards.

@@ -5,8 +5,10 @@ Counts are those of one tensor- and expert-parallel rank, before any division of
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.architecture import Architecture, Block, Tensor
 from advisor.arithmetic.fates import ACTIVE, ADAPTED, ATTENTION_QV, Fates, experts_are_linear, unfused
@@ -18,8 +20,7 @@ REPLICATED = frozenset({"norm", "router", "position"})  # whole on every tensor-
 MEGATRON_VOCAB_MULTIPLE = 128  # --make-vocab-size-divisible-by, times the tensor ranks (Megatron-LM arguments.py)
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One weight tensor with its fate: elements on this rank, how many times, and how it is held."""
 
     name: str
@@ -38,8 +39,7 @@ class Item:
         return self.elements * self.times
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(Struct, frozen=True):
     """The tensors of one block (``layers`` times) or of the outside of the model (``layers`` 1)."""
 
     name: str
@@ -59,8 +59,7 @@ class Unit:
         return self.quantised + self.frozen + self.trained + self.adapters
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Everything on this rank. ``blocks`` one a kind, then ``vision`` blocks, then ``outer``."""
 
     blocks: tuple[Unit, ...]

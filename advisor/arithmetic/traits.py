@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
+
+from msgspec import Struct
 
 RotaryStyle = Literal["none", "plain", "joined", "wide"]
 NormStyle = Literal["rms", "rms-wide", "layer", "layer-wide"]
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(Struct, frozen=True):
     """``rotary``: how positions are applied: ``joined`` rotates a part and concatenates it with the rest (the kernel's output then needs a
     copy into the order of heads), ``wide`` in fp32. ``norm``: ``rms-wide`` multiplies by the weight in fp32, ``layer-wide`` is a layer norm
     written out in fp32. ``post``: the norms follow attention and MLP and nothing precedes them.

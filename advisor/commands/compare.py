@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import asdict
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from advisor.cli import UserError
 from advisor.commands import files, output
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         from advisor.render import json
 
-        output.write(json.text({"version": 1, **asdict(found)}) + "\n")
+        output.write(json.text({"version": 1, **msgspec.to_builtins(found)}) + "\n")
         return 0
     if args.markdown:
         output.write(compare.markdown(found))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from advisor.frameworks.builders import of_builder
 
@@ -35,8 +36,7 @@ _FUSED = {  # Megatron-Bridge's and NeMo's names of the same projections
 _LINEAR_NAMES = _ATTENTION_NAMES | {"gate_proj", "up_proj", "down_proj"}
 
 
-@dataclass(frozen=True)
-class Codec:
+class Codec(Struct, frozen=True):
     """Both ways of one kind of value. ``samples`` are values that the round-trip test writes and reads back."""
 
     read: Callable[[Any], Any]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.evidence import Fact, NotUnderstood
 from advisor.frameworks.codecs import CODECS, SILENT, count
@@ -23,8 +24,7 @@ _ZERO_IS_OFF = frozenset({"tensor_parallel.autotp_size", "sequence_parallel_size
 _NOT_LITERAL = "its value is no literal here; say what it is"
 
 
-@dataclass(frozen=True)
-class Decoded:
+class Decoded(Struct, frozen=True):
     """Facts, one a field; the keys that no entry took; and the keys that were taken."""
 
     facts: tuple[Fact, ...]
@@ -32,8 +32,7 @@ class Decoded:
     taken: frozenset[int]  # positions of the keys that an entry understood
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     fact: Fact
     weak: bool
     order: int

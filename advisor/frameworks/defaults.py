@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from msgspec import Struct
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -18,8 +18,7 @@ _LOOSE = ("transformers", "peft", "bitsandbytes", "deepspeed")
 _MEGATRON = frozenset({"megatron-bridge", "megatron-lm"})
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """``value`` where every field of ``when`` has one of its values."""
 
     value: Any

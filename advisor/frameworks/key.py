@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 CHOSEN = "a condition"  # the source of a value that a condition chooses: ``ref if full else None``
 Plain = None | bool | int | float | str
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """``path`` is dotted (``zero_optimization.stage``), ``scope`` the Python call or command that it stands in (empty: a file's own keys).
 
     ``weak``: from a comment, a bare assignment or a name, so that anything firmer wins.
@@ -25,8 +25,7 @@ class Key:
     weak: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
+class Unread(Struct, frozen=True):
     """A value that is no literal: an expression, a variable, an interpolation that leads nowhere."""
 
     source: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from msgspec.structs import replace
 
 from advisor.job import Job
 from advisor.ledger import Ledger
@@ -91,7 +91,7 @@ def merged(ledgers: Sequence[Ledger]) -> Ledger:
         return largest
     mean = sum(peaks) // len(peaks)
     says = f"{len(peaks)} ranks: largest {show(max(peaks))} (rank {peaks.index(max(peaks))}), mean {show(mean)}, spread {show(max(peaks) - min(peaks))}"
-    return replace(largest, notes=(*largest.notes, says), _cache={})
+    return replace(largest, notes=(*largest.notes, says))
 
 
 def spread(ledgers: Sequence[Ledger]) -> dict[str, Any]:
@@ -108,5 +108,5 @@ def gathered(ledger: Ledger) -> list[Ledger]:
     if not dist.is_initialized():
         return [ledger]
     out: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(out, replace(ledger, _cache={}))
+    dist.all_gather_object(out, ledger)
     return list(out)

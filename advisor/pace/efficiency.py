@@ -5,15 +5,15 @@ Each value there names the measured rows behind it. A card of a family without r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
+
+from msgspec import Struct
 
 from advisor import knowledge
 from advisor.cards import Card
 
 
-@dataclass(frozen=True, slots=True)
-class Efficiency:
+class Efficiency(Struct, frozen=True):
     """Shares of the stated rates, seconds a kernel launch, and the relative range of a step's time."""
 
     dense: float
@@ -50,8 +50,7 @@ def _table() -> dict[str, Efficiency]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """Calibrated values that hold for all cards; what each means is said in the table."""
 
     hidden: float

@@ -5,7 +5,7 @@ Host rates are assumptions about a node, stated here, and the reason for the wid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from advisor.cards import Card
 from advisor.job import Job
@@ -26,8 +26,7 @@ LAUNCHES_UNPACK = 14.0
 OFFLOADED_EVERYTHING = 25.0  # elements of the width that an eager layer saves, a token: half of the 49 bytes of the reference case
 
 
-@dataclass(frozen=True, slots=True)
-class HostTime:
+class HostTime(Struct, frozen=True):
     """Seconds: launching one micro-batch's kernels; exposed PCIe time of a micro-batch; exposed time of a step on the host."""
 
     launching: float

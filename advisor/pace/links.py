@@ -7,7 +7,7 @@ values ``context - 1`` times (arXiv 2310.01889); Ulysses four all-to-alls of ``[
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from advisor.cards import Card
 from advisor.job import Job
@@ -22,8 +22,7 @@ RACK = {"gb200": 72, "gb300": 72}  # NVL72: one NVLink domain over the nodes of 
 PCIE_DEFAULT = 25e9  # PCIe 4.0 x16, one direction, where the card's is not known
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
+class Exchange(Struct, frozen=True):
     """Seconds: a micro-batch's exchange in total and its exposed part, the same once a step, and whether a slow link is on the way."""
 
     per_pass: float

@@ -7,7 +7,7 @@ and 2.5 times that backward (five products for two; FlashAttention-2, arXiv 2307
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from advisor.job import Job
 from advisor.pace.shape import ADAPTERS, Sizes
@@ -15,8 +15,7 @@ from advisor.pace.shape import ADAPTERS, Sizes
 ATTENTION_BACKWARD = 2.5
 
 
-@dataclass(frozen=True, slots=True)
-class Operations:
+class Operations(Struct, frozen=True):
     """Operations of a micro-batch on one rank."""
 
     dense: float
@@ -24,8 +23,7 @@ class Operations:
     adapters: float  # products of the adapters: narrow matrices, and in fp32 where the adapters are
 
 
-@dataclass(frozen=True, slots=True)
-class Recomputed:
+class Recomputed(Struct, frozen=True):
     """Share of the blocks' forward pass that runs a second time: products, attention, element-wise kernels."""
 
     dense: float

@@ -6,7 +6,7 @@ With ``c`` tokens a rank a causal block costs ``c^2 (d_qk + d_v)`` operations an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from advisor.pace.efficiency import efficiency
 from advisor.pace.links import ring_rate
@@ -14,8 +14,7 @@ from advisor.pace.shape import sizes
 from advisor.run import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Ring:
+class Ring(Struct, frozen=True):
     """Tokens that a rank has, tokens from which the exchange hides, and the share of attention's time that it stalls below them."""
 
     tokens: int

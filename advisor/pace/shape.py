@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from advisor.architecture import Architecture
 from advisor.job import Job
@@ -15,8 +15,7 @@ PYTHON_GELU = frozenset({"gelu_new", "gelu_fast", "gelu_python", "quick_gelu", "
 ADAPTERS = frozenset({"lora", "dora"})
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """Of one rank and one micro-batch. Elements are of the whole model; ``tokens`` are those that this rank computes."""
 
     tokens: float  # micro_batch x seq_len / context

@@ -7,7 +7,7 @@ silu and product 10 of the MLP width, fused 6; two residual sums 12. Backward mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from advisor.job import Job
 from advisor.pace.efficiency import shared
@@ -40,8 +40,7 @@ STEP_ACCESSES = {"foreach": 18.0, "for-loop": 18.0, "fused": 7.0, "multi-tensor"
 STATES_MOVED = {"sgd": 0.0, "sgd-momentum": 0.4, "lion": 0.6, "muon": 0.6, "adafactor": 0.7}  # share of AdamW's traffic that remains
 
 
-@dataclass(frozen=True, slots=True)
-class Bytes:
+class Bytes(Struct, frozen=True):
     """Bytes moved: a micro-batch's element-wise kernels, its loss, its unpacking of quantised weights; and one optimizer step."""
 
     elementwise: float

@@ -7,8 +7,9 @@ batch. Samples a step over all ranks stay. Every form is re-estimated; nothing i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.arithmetic import CannotEstimate, estimate
 from advisor.cards import Card, catalogue
@@ -24,8 +25,7 @@ from advisor.verdict import judge
 COUNTS = (1, 2, 4, 8)
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """A figure with its range: hours, or money in the unit of the prices."""
 
     low: float
@@ -41,8 +41,7 @@ class Range:
         return {"low": round(self.low, 2), "expected": round(self.expected, 2), "high": round(self.high, 2)}
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """A number of cards. ``changes``: what was applied so that it fits, against the job as written; ``hours`` None: tokens or the card's rates are unknown."""
 
     card: str

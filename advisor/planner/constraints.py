@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
+
+from msgspec import Struct, field
 
 from advisor.rules.rule import TIERS
 from advisor.techniques import Technique
 
 
-@dataclass(frozen=True, slots=True)
-class Constraints:
+class Constraints(Struct, frozen=True):
     """What a plan may do. ``exclude`` names techniques that are out of the question; ``most_changes`` bounds the plan's length."""
 
     keep_full_training: bool = False

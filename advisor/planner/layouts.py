@@ -7,8 +7,9 @@ stay inside a node, stages have layers, data-parallel ranks divide the batch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.arithmetic import CannotEstimate, estimate
 from advisor.job import JobError
@@ -24,8 +25,7 @@ SAME = 0.03  # layouts whose times differ by less are told apart by how much the
 LAYOUTS = MEGATRON | {"torchtitan", "custom"}  # frameworks that have all four
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """One layout: bytes of one card without the allocator's cache, seconds a step (``relative`` where the card is not known)."""
 
     tensor: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from advisor.architecture import ConfigError
 from advisor.arithmetic import CannotEstimate, estimate
@@ -84,8 +85,7 @@ def max_model(run: Run, capacity_bytes: int) -> tuple[str, int] | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What one card holds with everything else as it is; ``None``: it could not be solved."""
 
     capacity_bytes: int

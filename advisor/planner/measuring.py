@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from advisor.arithmetic import CannotEstimate, estimate
 from advisor.job import JobError
@@ -21,8 +23,7 @@ Change = tuple[str, int]  # a technique and how many times it is applied
 Changes = tuple[Change, ...]
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Struct, frozen=True, dict=True):
     """``changes`` in the order in which they were applied; bytes of one card; seconds of one token of the whole job."""
 
     changes: Changes
@@ -54,8 +55,7 @@ class Candidate:
         return frozenset(i for i, _ in self.changes)
 
 
-@dataclass
-class Bench:
+class Bench(Struct):
     """Measures candidates from one start, each set once. ``margin_bytes`` None: the estimate's own error."""
 
     start: Run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from advisor.ledger import Ledger
 from advisor.run import Run
@@ -15,8 +15,7 @@ WIDTH = {"fp32": 4, "bf16": 2, "fp16": 2}
 CHECKPOINT_WIDTH = 2  # bytes of a weight as hubs and trainers save it
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Struct, frozen=True):
     """Bytes. ``host_bytes`` of one node: what is offloaded by its ranks, or what they hold while the model is loaded, whichever is more;
     ``checkpoint_bytes``: weights and optimizer state, to go on from; ``weights_bytes``: the weights (or adapters) alone."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.ledger import Ledger
 from advisor.run import Run
 
 
-@dataclass(frozen=True)
-class Together:
+class Together(Struct, frozen=True):
     """Several changes applied one after the other: the run, its ledger, the ratio of step times, and what could not be applied."""
 
     run: Run

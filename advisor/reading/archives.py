@@ -12,8 +12,9 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from msgspec import Struct
 
 from advisor.units import MIB, show
 
@@ -24,8 +25,7 @@ RATIO = 200  # expanded over packed bytes, where more than 8 MiB come out: text 
 _CHUNK = MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One file of an archive; ``path`` is ``None`` where the archive is one packed file (gz)."""
 
     content: bytes

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from time import monotonic
+
+from msgspec import Struct, field
 
 from advisor.units import show_time
 
@@ -12,8 +13,7 @@ SECONDS = 20.0  # for everything that was handed in: 200 MB of log take some 3 s
 SHARE = 0.75  # of it for one text, so that a slow one leaves time for the others
 
 
-@dataclass(slots=True)
-class Deadline:
+class Deadline(Struct):
     """A limit that started when it was made. ``seconds`` None: no limit."""
 
     seconds: float | None

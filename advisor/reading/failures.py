@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from advisor.evidence import Failure, Frame
 from advisor.reading import bitsandbytes, collectives, engines, jax_tf, pytorch

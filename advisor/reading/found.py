@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from advisor.evidence import Backend, FailureKind, Process
 from advisor.units import Size
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """Kind, backend and counters of a failure text. ``sizes`` are bytes with the half unit of their last printed digit.
 
     ``phase``: where the text itself settles it (an engine that starts, a checkpoint that loads). ``consequence``: the text says that it

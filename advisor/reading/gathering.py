@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from advisor.evidence import Conflict, Device, Failure, Frame, Line, NotUnderstood, Sample, Source
 from advisor.reading import code_facts, frame_facts, handoff, leaves, memory_stats, memory_summary, printed, prose
@@ -28,8 +30,7 @@ _PROSE_LINE = pattern(
 REMARKS = 300  # lines of a log that are searched for remarks: people write above a log, not in its middle
 
 
-@dataclass(slots=True)
-class Gathered:
+class Gathered(Struct):
     """Facts with their ranks, failures, figures, cards and whatever else the texts gave, in their order."""
 
     ranked: list[Ranked] = field(default_factory=list)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from advisor.evidence import NotUnderstood
 from advisor.reading.merge import LAYER, SCRIPT, Ranked

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from advisor.reading import prefixes
 from advisor.reading.decoding import as_text, decoded, is_binary, is_labelled, shortened
@@ -47,8 +48,7 @@ _EVERY_WORDS = (  # one of these is in every line that _EVERY finds: a cheap tes
 _STRONG = (b"ut of memory", b"raceback (", b"rror: ", b"EXHAUSTED", b"SIGKILL", b"exitcode")
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Struct, frozen=True):
     """A kept line. ``stream`` keeps interleaved writers apart; ``count``: lines of its template, where only some were kept."""
 
     number: int
@@ -60,8 +60,7 @@ class LogLine:
     wrapped: bool = False  # kept because of the line above it
 
 
-@dataclass(frozen=True, slots=True)
-class Excerpt:
+class Excerpt(Struct, frozen=True):
     """What was kept of one text, in its order."""
 
     name: str
@@ -76,15 +75,13 @@ class Excerpt:
         return f"{self.name}:{line if isinstance(line, int) else line.number}"
 
 
-@dataclass(slots=True)
-class _Template:
+class _Template(Struct):
     kind: int  # 0 once, 1 series, 2 every
     count: int = 1
     last: deque[tuple[int, bytes]] = field(default_factory=lambda: deque(maxlen=SERIES_LAST))
 
 
-@dataclass(slots=True)
-class _Keeping:
+class _Keeping(Struct):
     templates: dict[int, _Template] = field(default_factory=dict)
     kept: dict[tuple[int, int], bytes] = field(default_factory=dict)  # (line, part of a line with carriage returns)
     ordinary: int = 0

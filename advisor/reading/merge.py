@@ -7,8 +7,9 @@ configs that it names; within the same kind the later text. Prose ("8 x A100") o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.evidence import Conflict, Fact, NotUnderstood
 from advisor.job import Job, JobError
@@ -24,16 +25,14 @@ REASONS: Mapping[int, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Ranked:
+class Ranked(Struct, frozen=True):
     """A fact with the rank of its source."""
 
     fact: Fact
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """One job, the facts that made it, and what did not go in."""
 
     job: Job

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from advisor.evidence import Device, Process
 from advisor.reading.lines import Excerpt, LogLine

@@ -6,7 +6,8 @@ By time where every failure bears one, otherwise in the order of the texts and l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from advisor.evidence import Failure
 

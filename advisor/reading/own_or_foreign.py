@@ -7,7 +7,7 @@ own = context + allocated + reserved but unallocated.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from advisor.evidence import Failure, Process
 from advisor.units import GIB, MIB

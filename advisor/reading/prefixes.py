@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import calendar
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.reading.pattern import pattern as lazily
 
@@ -37,8 +38,7 @@ _KERNEL = lazily(r"\[ {0,8}(\d{1,9}\.\d{6})\] ")
 _MONTHS = {m: i + 1 for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])}
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(Struct, frozen=True):
     """What stood before a line. ``stream`` keeps interleaved writers apart: the rank, else the process."""
 
     rank: int | None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from advisor.evidence import Evidence, NotUnderstood, Source
 from advisor.job import Job
@@ -27,8 +28,7 @@ CONFIG_BYTES = 1024 * 1024  # a config is some kilobytes; a notebook with its ou
 NOTEBOOK_BYTES = 16 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """What was read. ``why`` says of an empty or unreadable text what was found instead.
 
     ``snapshots``: the summaries of memory snapshots, for views of more than the evidence says (fragmentation map, places, sizes).

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from advisor.evidence import Fact, Line
 from advisor.units import show

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.opening import can_be_opened
 from advisor.reading import archives, snapshot
@@ -25,8 +27,7 @@ CHUNK = MIB
 Item = tuple[str, bytes | str | Path]
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(Struct, frozen=True):
     """One text: its masked name, its size where known, and a way to stream it. Of what is no text, ``source`` is the whole, unbounded."""
 
     name: str

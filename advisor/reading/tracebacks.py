@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from advisor.evidence import Frame
 from advisor.reading.lines import LogLine
@@ -41,8 +42,7 @@ _PACKAGES = frozenset((  # libraries whose files may stand in a clone instead of
 ))  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
+class Trace(Struct, frozen=True):
     """A traceback of one stream: its frames outermost first, and the exception line with the lines behind it."""
 
     frames: tuple[Frame, ...]

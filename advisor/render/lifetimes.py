@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.ledger import PARTS
 
 MOST = 160  # moments that a chart shows: more are not told apart on a screen
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """A moment of the step: its phase, bytes alive by part, and the largest tensor that was born or died since the frame before."""
 
     phase: str

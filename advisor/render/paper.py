@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 NARROWEST, WIDEST = 32, 100
 
 
-@dataclass
-class Paper:
+class Paper(Struct):
     """Lines for a terminal. ``colour`` off writes the same words without escape codes; ``unicode`` off draws bars in ASCII."""
 
     width: int = 80

@@ -6,7 +6,7 @@ assumption with its reason. What decides the estimate and is still open is named
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from advisor.architecture import ConfigError, of_model
 from advisor.evidence import Evidence, Fact

@@ -7,7 +7,8 @@ rest of the run takes.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
@@ -19,8 +20,7 @@ _WITHOUT = r"(?:without|w/o|no|not|skip\w*|omit\w*|disabl\w*|remov\w*)\b[^\n]{0,
 _MEMORY = pattern(r"mem|vram|alloc|reserved", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """A size in bytes, or a share of the card in percent, and where it stands."""
 
     value: float

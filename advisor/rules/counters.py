@@ -7,7 +7,7 @@ completely full and the request says nothing of what wanted it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from advisor.arithmetic.outside import CONTEXT_EAGER, CONTEXT_LOW, NCCL
 from advisor.evidence import Device, Evidence, Failure
@@ -17,8 +17,7 @@ CONTEXT_HIGH = CONTEXT_EAGER + NCCL  # every kernel loaded at once, and one comm
 SEGMENTS = (2 * MIB, 20 * MIB)  # kSmallBuffer, kLargeBuffer
 
 
-@dataclass(frozen=True, slots=True)
-class Counters:
+class Counters(Struct, frozen=True):
     """The figures of one failure, bytes; ``None`` where they are neither printed nor implied."""
 
     requested: int | None

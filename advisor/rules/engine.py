@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from advisor.evidence import Evidence
 from advisor.job import JobError
@@ -36,8 +37,7 @@ SHOWN_FROM = 0.02  # below this probability a cause that was looked for is calle
 MOST_TEXT = 20_000  # lines and frames beyond this many are not searched: the reader keeps the telling ones first
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(Struct, frozen=True):
     """What the engine found: causes most likely first, and what became of every other rule."""
 
     findings: tuple[Finding, ...]
@@ -47,8 +47,7 @@ class Judgement:
     could_not_tell: tuple[CouldNotTell, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Weighed:
+class _Weighed(Struct, frozen=True):
     rule: Rule
     score: float
     says: tuple[Says, ...]

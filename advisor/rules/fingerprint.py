@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.architecture import Architecture
 from advisor.evidence import Evidence, Fact
@@ -25,8 +26,7 @@ from advisor.units import MIB, show
 _LENGTH = pattern(r"(?<![\d.])\d{4,7}(?![\d.])")
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """A candidate whose size is the request. ``others``: kinds that match as well. ``solved``: tokens found, where they were not known."""
 
     candidate: Candidate

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from advisor.evidence import Evidence, Sample
 from advisor.reading.pattern import pattern
@@ -26,8 +27,7 @@ READABLE = 40  # characters of a label; a longer one is a whole line with its nu
 LEAST_RISE = 0.10  # of the last value: below that it is a workspace warming up
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
+class Series(Struct, frozen=True):
     """Figures of one label over steps, bytes."""
 
     label: str

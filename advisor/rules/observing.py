@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.evidence import Evidence
 from advisor.job import JobError
@@ -45,8 +46,7 @@ AS_WRITTEN = frozenset({
 OUTSIDE = frozenset({"other-process", "ranks-on-one-gpu", "retained-objects"})  # gone on an empty card, in a process of its own
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(Struct, frozen=True):
     """One thing that can be seen. ``change``: settings of the second try, for the estimate; ``good``, ``bad``: causes that expect it, that do not."""
 
     says: str

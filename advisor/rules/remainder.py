@@ -7,7 +7,8 @@ can hold without meaning to: the weights once more, the widening to fp32, whole 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.evidence import Evidence
 from advisor.rules import counters, residual
@@ -19,8 +20,7 @@ from advisor.units import show
 CLOSE = 0.07  # of the addition: allocator rounding and the estimate's small parts
 
 
-@dataclass(frozen=True, slots=True)
-class Addition:
+class Addition(Struct, frozen=True):
     """Something that a run can hold beyond what is written: ``kind`` for rules, ``name`` for people."""
 
     kind: str

@@ -8,7 +8,7 @@ the estimate's own error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from advisor.ledger import Ledger
 from advisor.rules.counters import Counters
@@ -35,8 +35,7 @@ BEFORE = {"forward": ("load",), "loss": ("load",), "backward": ("load", "forward
 RESIDENT = frozenset({"weights", "reference", "reward", "critic", "rollout-weights"})  # there from the first forward pass on
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """A log-likelihood (0: explained, negative: not), and the reason in words."""
 
     value: float

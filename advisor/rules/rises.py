@@ -7,8 +7,9 @@ printed digit, and a widened table or one more copy has a size of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from advisor.evidence import Evidence, Sample
 from advisor.units import MIB, show
@@ -18,8 +19,7 @@ LEAST = 96 * MIB  # below this a rise is a workspace or a context
 DIGITS = 8 * MIB  # rounding of two figures in MB, or in GB with two decimals
 
 
-@dataclass(frozen=True, slots=True)
-class Rise:
+class Rise(Struct, frozen=True):
     """What was added between two figures, bytes, and where they stand."""
 
     bytes: int

@@ -7,8 +7,9 @@ reads these declarations; the tests are generated from ``fires`` and ``quiet``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from advisor.evidence import Evidence
 from advisor.report import Doing
@@ -18,8 +19,7 @@ Tier = Literal["triage", "copies", "fallback", "shard", "batch", "hardware", "sp
 TIERS: tuple[Tier, ...] = ("triage", "copies", "fallback", "shard", "batch", "hardware", "spare")
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """Something in the evidence that speaks for (``weight`` > 0) or against (< 0) a cause.
 
     ``weight`` is a log-likelihood ratio: how much more often this is seen when the cause holds than when it does not (2.3 is ten
@@ -39,8 +39,7 @@ class Mark:
     rests_on: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
+class Example(Struct, frozen=True):
     """A run with evidence, for the generated tests. ``job`` in the job file's form; ``text`` as a person would paste it."""
 
     name: str
@@ -48,8 +47,7 @@ class Example:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(Struct, frozen=True):
     """The form that a cause takes here, where the evidence settles it: its own title, remedies in their own order, and what they come to."""
 
     title: str
@@ -57,8 +55,7 @@ class Form:
     doing: Mapping[str, Doing] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A cause that can be looked for.
 
     Attributes:

@@ -6,8 +6,9 @@ batch nor length, so they can be told where those are not known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.evidence import Evidence
 from advisor.rules import counters, growth
@@ -22,8 +23,7 @@ RESTS_ON = ("parallel.strategy", "precision.weights")
 WIDTH = "precision.weights"
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """Bytes of a rank by part while the optimizer steps."""
 
     parts: dict[str, int]

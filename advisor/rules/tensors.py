@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.architecture import Architecture
 from advisor.architecture.shape import Block
@@ -15,8 +16,7 @@ WIDTHS = (("bf16", 2), ("fp32", 4))  # fp16 is as wide as bf16
 SEGMENT_FROM = 10 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A tensor that the run can allocate in one piece: ``kind`` groups them for marks."""
 
     kind: str

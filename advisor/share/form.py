@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
+
+from msgspec import Struct
 
 VERSION = 1
 MAX_LINK = 2_000  # characters of the query: what chat clients and proxies carry without cutting
@@ -20,8 +21,7 @@ MEASURED = "measured"  # what somebody measured of this run: allocated bytes at 
 OF_PAGES = frozenset({"v", "sample", "embed", TICKS, MEASURED})  # what a page reads itself
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(Struct, frozen=True):
     """A query, what was left out of it and why, and whether it is short enough for an address."""
 
     query: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from urllib.parse import quote
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.share.form import MEASURED, Link
 from advisor.share.notation import NotationError, read_list, write_list
@@ -16,8 +18,7 @@ MAX_DEVICE = 80  # characters
 CHANGED, AS_IT_WAS = "changed", "as-it-was"
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """Bytes that PyTorch had allocated at the peak, on which device, and whether the run had the ticked changes."""
 
     bytes: int

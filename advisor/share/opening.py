@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import parse_qsl
+
+from msgspec import Struct
 
 from advisor.evidence import Evidence, Fact
 from advisor.job import Job, fields
@@ -14,8 +15,7 @@ from advisor.share.notation import NotationError, read_list
 from advisor.stating import StatingError, put, validated
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """What a link says, and a sentence for each parameter that was dropped."""
 
     job: Job

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
+
+from msgspec.structs import replace
 
 from advisor.evidence import Evidence
 from advisor.job import Job, fields

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from advisor.ledger import Holding, Ledger, Moment
 from advisor.run import Run
@@ -68,7 +70,7 @@ def ledger(run: Run, say: Callable[[str], None], software: Mapping[str, str]) ->
     for depth in depths:
         say(f"{depth} of {layers} layers")
         config = {**building.config_of(run.effective), key: depth}
-        shallow = replace(run, job=run.effective.but(model={"config": config}), deviations=(), _cache={})
+        shallow = replace(run, job=run.effective.but(model={"config": config}), deviations=())
         recorder = record(shallow, lambda _: None)
         seen.append(segments(recorder, depth, run.architecture.vocab))
     return _ledger(extended(seen[0], seen[1], seen[2], layers, depths[-1]), software)

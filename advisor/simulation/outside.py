@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from advisor.ledger import Holding, Interval, Ledger
 from advisor.run import Run
@@ -64,7 +65,7 @@ def complete(run: Run, ledger: Ledger, reserved: dict[str, int], *, same_version
             "host": Interval(host, host, host),
         }
 
-    return replace(ledger, holdings=(*ledger.holdings, cache, *context), widths=widths, _cache={})
+    return replace(ledger, holdings=(*ledger.holdings, cache, *context), widths=widths)
 
 
 def _estimated(run: Run) -> tuple[Holding, ...]:

@@ -6,9 +6,11 @@ import json
 import subprocess
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from advisor.ledger import Ledger
 from advisor.run import Run

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from advisor.arithmetic import estimate
 from advisor.ledger import Ledger
@@ -29,6 +30,6 @@ def predictor(
             return asked_of(session, run, timeout=timeout, say=say, install_versions=install_versions, whole=metric in WHOLE).ledger
         except CannotProbe as error:
             ledger = estimate(run)
-            return replace(ledger, notes=(*ledger.notes, str(error)), _cache={})
+            return replace(ledger, notes=(*ledger.notes, str(error)))
 
     return predict

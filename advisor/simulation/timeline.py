@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from advisor.ledger import Holding, Ledger, Moment
 
@@ -107,7 +109,7 @@ def with_host(ledger: Ledger, size: int) -> Ledger:
     away = Holding(
         "activations", "saved activations", size, moments, "sum of the tensors saved, at its largest", {"bytes": size}, "torch save_on_cpu", device="host"
     )
-    return replace(ledger, holdings=(*ledger.holdings, away), _cache={})
+    return replace(ledger, holdings=(*ledger.holdings, away))
 
 
 def as_json(

@@ -7,14 +7,14 @@ What it saves is the difference of two estimates and what it costs the ratio of 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from advisor.rules.rule import Tier
 from advisor.run import Run
 
 
-@dataclass(frozen=True, slots=True)
-class NotApplicable:
+class NotApplicable(Struct, frozen=True):
     """Why a technique can not be used on a run: card, model family, framework, version, exclusion, or nothing to gain.
 
     ``settled``: it stays out of the question whatever else becomes known (what it would set is set, or excludes it).
@@ -24,16 +24,14 @@ class NotApplicable:
     settled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Flags:
+class Flags(Struct, frozen=True):
     """What one application does, where that depends on the run: bf16 weights are free for a frozen base, not for a trained one."""
 
     exact: bool
     alters_learning: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Technique:
+class Technique(Struct, frozen=True):
     """A registered technique. ``estimated`` False: an action outside the model (upgrade, free another process).
 
     ``alters_learning``: shorter sequences, another optimizer, a smaller rank: what is learned may change, so it comes last in

@@ -10,18 +10,9 @@ import runpy
 
 def main() -> None:
     """Load, then become ``python -m streamlit`` with the same arguments."""
-    import numpy  # noqa: F401  the page's icon needs both
-    import PIL.Image  # noqa: F401
-
-    import advisor.diagnosis
-    import advisor.reading
-    import advisor.views.causes
-    import advisor.views.changes
-    import advisor.views.facts
-    import advisor.views.leaving
-    import advisor.views.proving  # noqa: F401
     from advisor.views import warming
 
+    warming.load()
     warming.begin()
     runpy.run_module("streamlit", run_name="__main__", alter_sys=True)
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import streamlit as st
 
-from advisor.evidence import Evidence
 from advisor.frontier import batch_map, largest_batches
 from advisor.report import Verdict
 from advisor.run import Run
-from advisor.share import link
+from advisor.views.kept import settings
 from advisor.views.words import table
 
 _LABELS = {"fits": "Fits", "tight": "Tight", "ooms": "Does not fit"}
@@ -52,15 +51,15 @@ def specification(found: dict[tuple[int, int], str], micro: int | None, seq: int
 
 
 @st.cache_data(show_spinner=False, max_entries=64)
-def _map(settings: str, _run: Run) -> dict[tuple[int, int], Verdict]:
-    """The map of a job, kept by its link: moving something else on the page does not walk the boundary again."""
-    del settings  # the key; a Run holds caches of its own and is not hashed
+def _map(key: str, _run: Run) -> dict[tuple[int, int], Verdict]:
+    """The map of a job, kept by its settings: moving something else on the page does not walk the boundary again."""
+    del key  # a Run holds caches of its own and is not hashed
     return batch_map(_run)
 
 
 def show_map(run: Run) -> tuple[int, int] | None:
     """The map; returns the micro batch and sequence length of a clicked cell."""
-    found = _map(link(run.stated, Evidence()).query, run)
+    found = _map(settings(run), run)
     if not found:
         st.markdown("The map needs a model and a card that are known.")
         return None

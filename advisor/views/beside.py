@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import streamlit as st
+from msgspec import Struct
 
 from advisor.beside import phases_as, same_moment
 from advisor.ledger import Holding, Ledger, explain
@@ -16,8 +15,7 @@ WORTH = 0.01  # of the peak: a difference below it is rounding of sizes by the a
 LEAST = 32 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A part, or a phase, in each ledger, bytes."""
 
     name: str

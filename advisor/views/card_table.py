@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from advisor.evidence import Evidence
 from advisor.frontier import OnCard, on_cards
 from advisor.run import Run
-from advisor.share import link
 from advisor.units import gib
+from advisor.views.kept import settings
 from advisor.views.words import plain
 
 _WORDS = {
@@ -20,15 +19,15 @@ _WORDS = {
 
 
 @st.cache_data(show_spinner=False, max_entries=64)
-def _on_cards(settings: str, _run: Run) -> list[OnCard]:
-    """The cards of a job, kept by its link."""
-    del settings  # the key; a Run holds caches of its own and is not hashed
+def _on_cards(key: str, _run: Run) -> list[OnCard]:
+    """The cards of a job, kept by its settings."""
+    del key  # a Run holds caches of its own and is not hashed
     return on_cards(_run)
 
 
 def show_cards(run: Run) -> None:
     """The smallest card that holds the run, and the table of all."""
-    found = _on_cards(link(run.stated, Evidence()).query, run)
+    found = _on_cards(settings(run), run)
     smallest = next((c for c in found if c.verdict == "fits"), None)
     if smallest is not None:
         st.markdown(f"The smallest card that holds it is **{plain(smallest.card.name)}**.")

@@ -10,12 +10,12 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import streamlit as st
+from msgspec import Struct, field
 
 from advisor.job import Job
 from advisor.views.words import plain
@@ -37,8 +37,7 @@ def command(job: Path, answer: Path) -> list[str]:
     return [sys.executable, "-m", "advisor.measurement", str(job), "--out", str(answer), "--device", "cuda"]  # a GPU is here: the CPU is not what was asked for
 
 
-@dataclass
-class Measuring:
+class Measuring(Struct):
     """One measurement, from the click to its end."""
 
     job: Job

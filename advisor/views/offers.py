@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import streamlit as st
+from msgspec import Struct
 
 from advisor import cards, knowledge
 from advisor.evidence import Evidence
@@ -17,8 +17,7 @@ from advisor.units import gib, show
 from advisor.views.words import plain
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(Struct, frozen=True):
     """What the reader could get and spend; ``None``: no limit."""
 
     cards: tuple[str, ...]

@@ -6,12 +6,13 @@ import json
 import os
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import streamlit as st
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from advisor.evidence import Evidence
 from advisor.render import words
@@ -31,8 +32,7 @@ KEPT = 4  # results a session keeps, by the link of the run
 HOW_TO_GET_IT = "`make probe` in a checkout, or `pip install 'training-memory-advisor[probe]'`, then start the pages again"
 
 
-@dataclass
-class Going:
+class Going(Struct):
     """One probe of one run, from the click to its end."""
 
     run: Run
@@ -73,8 +73,7 @@ class Going:
         return self.future is None or self.future.done()
 
 
-@dataclass
-class Queue:
+class Queue(Struct):
     """The one worker of the server, and who waits for it."""
 
     pool: ThreadPoolExecutor
@@ -106,7 +105,7 @@ def why_not(run: Run) -> str | None:
 
 def as_set(run: Run) -> Run:
     """The run as the probe runs it: the settings that are in effect, without what the causes add beside them."""
-    return replace(run, job=run.effective, deviations=(), _cache={})
+    return replace(run, job=run.effective, deviations=())
 
 
 def show_probe(run: Run, key: str, *, primary: bool = False) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import streamlit as st
+from msgspec import Struct
 
 from advisor.compare import CompareError, Side, of_job, of_json
 from advisor.evidence import Evidence
@@ -31,8 +30,7 @@ WHERE_IT_RAN = frozenset({"version", "framework", "hardware", "load"})  # sectio
 AS_IT_WAS, WITH_TICKS = "as it was", "with what is ticked"
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(Struct, frozen=True):
     """A measurement's JSON as text, which run it is of, and its figure for the link."""
 
     text: str | bytes

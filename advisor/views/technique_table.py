@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import streamlit as st
+from msgspec import Struct
 
 from advisor.arithmetic import CannotEstimate, estimate
 from advisor.evidence import Evidence
@@ -22,8 +21,7 @@ LEAST = 16 * MIB  # a smaller difference is rounding
 VERDICTS = {"fits": "✓ fits", "tight": "~ tight", "ooms": "✗ does not fit", "incomplete": "? not known"}
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Struct, frozen=True):
     """One technique on this run. Times are shares of the present step, for the same number of tokens; ``None``: not known."""
 
     id: str

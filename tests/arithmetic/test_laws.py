@@ -91,10 +91,10 @@ def test_moments_outside_the_run_are_not_listed() -> None:
 
 @pytest.mark.parametrize("field", ["micro_batch", "seq_len"])
 def test_what_decides_and_is_unknown_is_named(field: str) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from advisor.run import resolve
 
     run = resolve(job())
     with pytest.raises(CannotEstimate, match=field):
-        estimate(replace(run, job=run.job.but(batch={field: None}), _cache={}))
+        estimate(replace(run, job=run.job.but(batch={field: None})))

@@ -3,10 +3,10 @@
 
 import json
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from msgspec.structs import replace
 
 from advisor.ledger import PARTS, PHASES
 from advisor.render import chat, html, markdown, terminal, words

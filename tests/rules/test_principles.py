@@ -186,7 +186,7 @@ def test_a_kernels_assertion_explains_what_fails_after_it() -> None:
 
 
 def test_what_a_second_try_shows_moves_the_causes() -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from advisor.diagnosis import diagnose_reading
     from advisor.reading import read
@@ -212,7 +212,7 @@ def test_what_a_second_try_shows_moves_the_causes() -> None:
 
 
 def test_the_moment_that_is_answered_settles_the_phase() -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from advisor.diagnosis import diagnose_reading
     from advisor.reading import read

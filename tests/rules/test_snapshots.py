@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from reading.snapshot.building import LLAMA, LOSS, MIB, Recorded, dumped, snapshot
 
 from advisor.diagnosis import diagnose, diagnose_reading

@@ -6,8 +6,9 @@ building on the meta device where a class exists).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from advisor.architecture.keys import MOST_LAYERS, Keys
 from advisor.architecture.layers import grouped, windows
@@ -15,8 +16,7 @@ from advisor.architecture.pieces import embedding, fused_attention, gated_mlp, l
 from advisor.architecture.shape import Architecture, Block, Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(Struct, frozen=True):
     """Where a family differs from Llama. A bias given as a text is the config key that decides it."""
 
     qkv_bias: bool | str = "attention_bias"
@@ -44,8 +44,7 @@ class Traits:
     rotary: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
+class Heads(Struct, frozen=True):
     """Attention heads of a layer."""
 
     number: int
@@ -53,8 +52,7 @@ class Heads:
     dim: int
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(Struct, frozen=True):
     """What every decoder has."""
 
     hidden: int

@@ -6,7 +6,7 @@ follows ``architectures``; a config without it is the bare encoder with its pool
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from advisor.architecture.keys import MOST_LAYERS, Keys
 from advisor.architecture.layers import grouped
@@ -18,8 +18,7 @@ _NAMES = {"deberta-v2": ("query_proj", "key_proj", "value_proj", "dense"), "dist
 _ROBERTA = ("roberta", "xlm-roberta", "camembert")
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(Struct, frozen=True):
     """What sits on the encoder: its tensors, and the classes it tells apart (``None``: a language head)."""
 
     tensors: tuple[Tensor, ...]

@@ -8,7 +8,8 @@ with the shape of **one** expert, ``times`` the number of experts and ``linear=F
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.architecture.pieces import gated_mlp, parameter, plain_mlp
 from advisor.architecture.shape import Architecture, Block, Tensor
@@ -21,8 +22,7 @@ _NUMBERED = frozenset(("mixtral", "phimoe", "minimax_m2"))
 _LINEAR_ROUTER = frozenset(("mixtral", "phimoe", "qwen2_moe", "qwen3_moe", "qwen3_next", "olmoe", "jamba", "minimax_m2"))
 
 
-@dataclass(frozen=True, slots=True)
-class Routed:
+class Routed(Struct, frozen=True):
     """Experts of a layer: number, chosen a token, width of one, width of the shared ones together."""
 
     number: int

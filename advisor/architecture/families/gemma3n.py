@@ -5,7 +5,7 @@ Source: ``modeling_gemma3n.py`` of transformers 5.24; shapes and names checked b
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from advisor.architecture.families.dense import Heads, Size, Traits, assembled, attention, heads_of, mlp, norms, size_of
 from advisor.architecture.families.llamalike import FOUR_NORMS, GELU

@@ -6,7 +6,8 @@ The vision and audio towers have no reader, and ``unread`` says so where a confi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.architecture.families.dense import Heads, Size, Traits, assembled, attention, heads_of, mlp, norms, size_of
 from advisor.architecture.families.experts import Routed, expert_tensors
@@ -20,8 +21,7 @@ _TRAITS = Traits(mlp_bias=False, norms=FOUR_NORMS, qk_norm="head", activation=GE
 _FULL_EVERY = 6  # Gemma4TextConfig: every sixth layer, and the last, has full attention where layer_types is left out
 
 
-@dataclass(frozen=True, slots=True)
-class Extras:
+class Extras(Struct, frozen=True):
     """What a layer has beside attention and MLP."""
 
     small: int  # width of the per-layer embedding; 0: none

@@ -6,7 +6,9 @@ Source: ``modeling_<family>.py`` of transformers 5.24; shapes and names checked 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.architecture.families.dense import Heads, Size, Traits, assembled, attention, heads_of, mlp, norms, size_of
 from advisor.architecture.families.experts import Routed
@@ -51,8 +53,7 @@ _TRAITS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """The first half of a layer: attention heads or a mixer (Falcon-H1: both) and their tensors."""
 
     tensors: tuple[Tensor, ...]
@@ -61,8 +62,7 @@ class Part:
     qk_norm: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Feed:
+class Feed(Struct, frozen=True):
     """The second half of a layer."""
 
     tensors: tuple[Tensor, ...]

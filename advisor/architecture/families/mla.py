@@ -6,7 +6,7 @@ transformers leaves the next-token-prediction layers (MTP) out; Megatron builds 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from advisor.architecture.families.dense import Heads, Traits, assembled, mlp, norms, size_of
 from advisor.architecture.families.experts import Routed

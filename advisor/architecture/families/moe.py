@@ -5,8 +5,10 @@ Source: ``modeling_<family>.py`` of transformers 5.24; shapes and names checked 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor.architecture.families.dense import Heads, Size, Traits, assembled, attention, dense_block, has_qk_norm, heads_of, norms, size_of
 from advisor.architecture.families.experts import Routed, expert_tensors
@@ -16,8 +18,7 @@ from advisor.architecture.pieces import linear, parameter
 from advisor.architecture.shape import Architecture, Block, Experts, Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Sparse:
+class Sparse(Struct, frozen=True):
     """Which keys hold a family's experts, and what surrounds them."""
 
     traits: Traits

@@ -6,7 +6,7 @@ alone is a block of kind ``attention`` with no heads.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from advisor.architecture.families.dense import Heads, Size, Traits, assembled, attention, heads_of, mlp, size_of
 from advisor.architecture.families.experts import Routed, expert_tensors

@@ -6,7 +6,7 @@ that has self attention, cross attention and MLP (``cross``).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from advisor.architecture.keys import MOST_LAYERS, Keys
 from advisor.architecture.pieces import embedding, gated_mlp, linear, norm, parameter, plain_mlp, split_attention

@@ -6,15 +6,14 @@ checked by building on the meta device.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from advisor.architecture.keys import MOST_LAYERS, Keys
 from advisor.architecture.pieces import fused_attention, gated_mlp, linear, norm, parameter, plain_mlp, split_attention
 from advisor.architecture.shape import Block, Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Tower:
+class Tower(Struct, frozen=True):
     """A vision tower: hidden size, layers, tensors outside the layers (roles ``vision`` and ``projector``)."""
 
     hidden: int

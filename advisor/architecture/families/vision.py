@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from advisor.architecture.families import READERS
 from advisor.architecture.families.towers import Tower, clip_like, llama4, pixtral, qwen_like, vit

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 Kernel = Literal["flash", "efficient", "cudnn", "math", "eager", "flex", "te-fused", "te-unfused"]
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """How a block runs. Sizes are bytes of one element; ranks are 1 where not divided."""
 
     stream: int = 2  # the residual stream as the block receives it

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 Size = tuple[float, float, float, float]  # tokens, pairs, fixed, dequantised
 NOTHING: Size = (0.0, 0.0, 0.0, 0.0)
@@ -28,8 +29,7 @@ def minus(a: Size, b: Size) -> Size:
     return (a[0] - b[0], a[1] - b[1], a[2] - b[2], a[3] - b[3])
 
 
-@dataclass(eq=False, slots=True)
-class Value:
+class Value(Struct, eq=False):
     """A tensor of the forward pass. ``element`` is bytes of one element; ``width`` elements a token; ``root`` whose storage it shares."""
 
     name: str
@@ -55,8 +55,7 @@ class Value:
         return self.root or self
 
 
-@dataclass(eq=False, slots=True)
-class Operation:
+class Operation(Struct, eq=False):
     """One operation: inputs, output, what its backward needs, and its temporaries."""
 
     name: str
@@ -72,8 +71,7 @@ class Operation:
     lasting: bool = False  # what it saves stays until its node is gone, not only until it has run
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A moment of a block's backward pass: what is still saved, what lives for the moment, and how many weight-gradient elements exist."""
 
     operation: str
@@ -85,8 +83,7 @@ class Step:
     label: str = ""  # the name of what lives for this moment
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
+class Saved(Struct, frozen=True):
     """A tensor that autograd keeps until the backward pass of its block."""
 
     name: str
@@ -96,8 +93,7 @@ class Saved:
     running: str = ""  # its name while its block runs backward
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(Struct, frozen=True):
     """What one block costs. ``forward`` and ``backward`` hold only steps that can be the largest for some batch."""
 
     saved: tuple[Saved, ...]
@@ -115,8 +111,7 @@ class Counted:
     passing: tuple[tuple[int, Size], ...] = ()  # births and deaths of a forward pass that keeps nothing, for the allocator's part
 
 
-@dataclass(slots=True)
-class Tape:
+class Tape(Struct):
     """The recorder that a block's description writes to."""
 
     operations: list[Operation] = field(default_factory=list)

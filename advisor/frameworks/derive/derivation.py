@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.job import Job
 
@@ -17,8 +18,7 @@ def _nothing(_wanted: Mapping[str, Any], _after: Job) -> dict[str, Any]:
     return {}
 
 
-@dataclass(frozen=True)
-class Derivation:
+class Derivation(Struct, frozen=True):
     """Both ways of a group of keys."""
 
     read: Callable[[Mapping[str, Any]], dict[str, Any]]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.evidence import Conflict, Fact, NotUnderstood
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigReading:
+class ConfigReading(Struct, frozen=True):
     """``framework`` is the table that the text was read with (``None``: names of no framework in particular).
 
     ``problem``: why the text was refused; then nothing else is filled.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from advisor.evidence import Fact, NotUnderstood
 from advisor.reading.configs.config_reading import ConfigReading

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from advisor.frameworks.key import Key
 
@@ -16,8 +17,7 @@ class RefusedError(ValueError):
     """A text that is refused; the message says what was read and why it is not expanded."""
 
 
-@dataclass(slots=True)
-class Parsed:
+class Parsed(Struct):
     """``calls``: (name, line, text) of every call; ``programs``: (command up to its arguments, line, text); ``data``: the whole, where it is one mapping."""
 
     form: str

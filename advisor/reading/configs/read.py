@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from fnmatch import fnmatch
 from functools import cache
+
+from msgspec.structs import replace
 
 from advisor.evidence import Fact
 from advisor.frameworks.decode import decode

@@ -7,7 +7,8 @@ is walked once, with the first of its values.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from advisor.reading.configs import shell_conditions
 from advisor.reading.configs.shell_expand import Scope
@@ -20,8 +21,7 @@ _MOST_SEARCHED = 200_000  # commands looked at for the ends of functions
 _MOST_DEEP = 6
 
 
-@dataclass(slots=True)
-class _Frame:
+class _Frame(Struct):
     """``taken``: whether an earlier branch was (``None``: perhaps). ``runs``: whether the present part does. ``outer``: whether what is around it does."""
 
     kind: str

@@ -7,7 +7,8 @@ backslash, a comment between continued lines, ``<placeholder>`` and an open quot
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from advisor.reading.configs.shell_spans import Spans
 from advisor.reading.pattern import pattern
@@ -22,8 +23,7 @@ _OPERATOR = pattern(r";;&?|;&|&&|\|\||\|&|[;&|()]")
 _MOST_COMMANDS = 20_000
 
 
-@dataclass(slots=True)
-class Command:
+class Command(Struct):
     """``words`` are raw (quotes and references as written), ``after`` is what ended it, ``heredoc`` what ``<<EOF`` gave it to read."""
 
     line: int

@@ -6,10 +6,11 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.reading.snapshot.opcodes import RefusedError
 from advisor.units import GIB, MIB, show, show_time
@@ -23,8 +24,7 @@ REMEMBERED = 16  # summaries of uploads: the page reads the same bytes again at 
 _REMEMBERED: dict[bytes, dict[str, Any]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Bounds of one child: address space in bytes, processor seconds, wall-clock seconds."""
 
     memory_bytes: int

@@ -9,8 +9,9 @@ list of segments alone. Block states are ``active_allocated``, ``active_pending_
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from advisor.reading.snapshot.opcodes import RefusedError
 
@@ -22,8 +23,7 @@ ROUND = 512  # bytes: kMinBlockSize, to which the allocator rounds every request
 Frames = list[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """A block of a segment. ``state``: ``allocated`` (in use), ``pending`` (freed, an event of another stream outstanding) or ``free``."""
 
     address: int
@@ -33,8 +33,7 @@ class Block:
     frames: Frames
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """One reservation. ``pool``: the private pool that owns it, ``None`` for the common one."""
 
     device: int
@@ -45,8 +44,7 @@ class Segment:
     blocks: tuple[Block, ...]
 
 
-@dataclass(slots=True)
-class Parts:
+class Parts(Struct):
     """A snapshot's parts. Events stay as they were read, because there may be millions."""
 
     form: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from advisor.evidence import Fact, Failure, Frame, Line, Sample
 from advisor.reading.pattern import pattern as lazily
@@ -22,8 +23,7 @@ SURVIVED = 200  # allocations after a failure: it was caught, and the run went o
 _RANK = lazily(r"rank[-_ ]?(\d{1,6})", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """What one snapshot says, all of its devices together."""
 
     name: str
