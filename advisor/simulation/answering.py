@@ -106,6 +106,7 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
     if request.get("snapshot"):
         snapshot.write(Path(request["snapshot"]), first, storages)
     ledger = timeline.ledger(events, storages, recorder.moments, vocab=vocab, last_step=STEPS - 1, software=software)
+    ledger = timeline.with_home(ledger, recorder.host_events, storages, recorder.host_moments, vocab=vocab, last_step=STEPS - 1)
     ledger = timeline.with_host(ledger, recorder.host_peak)
     reserved = {mode: replay.max_reserved for mode, replay in replays.items()}
     seconds = round(time.perf_counter() - started, 2)

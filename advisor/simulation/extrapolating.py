@@ -8,12 +8,12 @@ layers. Three runs check that: the fifth layer must add, to the byte, what the f
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
-from advisor.ledger import Holding, Ledger, Moment
+from advisor.ledger import DeviceName, Holding, Ledger, Moment
 from advisor.run import Run
 from advisor.simulation import building, timeline
 from advisor.simulation.ranks import dividing
@@ -65,7 +65,7 @@ def ledger(run: Run, say: Callable[[str], None], software: Mapping[str, str]) ->
     key = depth_key(run)
     assert run.architecture is not None
     layers = run.architecture.layers
-    seen = []
+    seen, homes = [], []
     depths = DIVIDED if dividing.world_of(run) > 1 else DEPTHS
     for depth in depths:
         say(f"{depth} of {layers} layers")
@@ -73,24 +73,26 @@ def ledger(run: Run, say: Callable[[str], None], software: Mapping[str, str]) ->
         shallow = replace(run, job=run.effective.but(model={"config": config}), deviations=())
         recorder = record(shallow, lambda _: None)
         seen.append(segments(recorder, depth, run.architecture.vocab))
-    return _ledger(extended(seen[0], seen[1], seen[2], layers, depths[-1]), software)
+        homes.append(segments(recorder, depth, run.architecture.vocab, host=True))
+    whole, home = (extended(found[0], found[1], found[2], layers, depths[-1]) for found in (seen, homes))
+    return _ledger(whole, home, software)
 
 
-def segments(recorder: Recorder, depth: int, vocab: int) -> dict[Segment, Largest]:
-    """The largest moment of each segment of the last step."""
+def segments(recorder: Recorder, depth: int, vocab: int, *, host: bool = False) -> dict[Segment, Largest]:
+    """The largest moment of each segment of the last step, on the device or on the host."""
     found: dict[Segment, Largest] = {}
     alive: dict[Group, tuple[int, int]] = {}
     current, moment, step = 0, "load.ready", 0
-    begins = {at: (name, number) for at, name, number in recorder.moments}
+    events = recorder.host_events if host else recorder.events
+    begins = timeline.beginnings(recorder.host_moments if host else recorder.moments)
 
     def look(segment: Segment) -> None:
         best = found.setdefault(segment, Largest())
         if current > best.bytes:
             best.bytes, best.groups = current, dict(alive)
 
-    for index, event in enumerate(recorder.events):
-        if index in begins:
-            moment, step = begins[index]
+    for index, event in enumerate(events):
+        for moment, step in begins.get(index, ()):
             if step == STEPS - 1:
                 look((moment, "", "begin"))
         storage = recorder.storages[event.id]
@@ -103,6 +105,9 @@ def segments(recorder: Recorder, depth: int, vocab: int) -> dict[Segment, Larges
         current += sign * storage.bytes
         if not event.free and step == STEPS - 1:
             look((moment, _place(storage.module, depth), storage.operator))
+    for moment, step in begins.get(len(events), ()):
+        if step == STEPS - 1 and events:
+            look((moment, "", "begin"))
     return found
 
 
@@ -141,17 +146,26 @@ def extended(
     return out
 
 
-def _ledger(found: Mapping[Segment, Largest], software: Mapping[str, str]) -> Ledger:
+def _ledger(found: Mapping[Segment, Largest], home: Mapping[Segment, Largest], software: Mapping[str, str]) -> Ledger:
+    tops = _tops(found)
+    holdings = [*_holdings(tops, "gpu"), *_holdings({moment: top for moment, top in _tops(home).items() if moment in tops}, "host")]
+    moments = tuple(Moment(name, name.partition(".")[0]) for name in tops)
+    return Ledger("probed", tuple(holdings), moments, rank="max", software=software)
+
+
+def _tops(found: Mapping[Segment, Largest]) -> dict[str, Largest]:
     tops: dict[str, Largest] = {}
     for (moment, _, _), largest in found.items():
         if moment not in tops or largest.bytes > tops[moment].bytes:
             tops[moment] = largest
-    holdings = []
+    return tops
+
+
+def _holdings(tops: Mapping[str, Largest], device: DeviceName) -> Iterator[Holding]:
     for moment, top in tops.items():
         if sum(size for _, size in top.groups.values()) != top.bytes or any(size < 0 for _, size in top.groups.values()):
             raise Refused(f"what is alive at the largest instant of {moment} changes with depth")
         for (part, name, dtype), (count, size) in top.groups.items():
             values = {"tensors": count, "bytes": size}
-            holdings.append(Holding(part, name, size, frozenset({moment}), timeline.SUM, values, "recorded by the probe, extended by layers", dtype))
-    moments = tuple(Moment(name, name.partition(".")[0]) for name in tops)
-    return Ledger("probed", tuple(holdings), moments, rank="max", software=software)
+            source = "recorded by the probe, extended by layers"
+            yield Holding(part, name, size, frozenset({moment}), timeline.SUMS[device], values, source, dtype, device=device)

@@ -74,6 +74,8 @@ def _stepping(optimizer: torch.optim.Optimizer) -> Callable[[torch.Tensor], None
 
 def _over(model: torch.nn.Module, parameters: list[torch.nn.Parameter], job: Job) -> torch.optim.Optimizer:
     implementation = job.optimizer.implementation or "foreach"
+    if implementation == "foreach" and job.offload.parameters == "cpu":
+        implementation = "for-loop"  # the default for parameters on a CPU: torch/optim/optimizer.py _default_to_fused_or_foreach
     flags: dict[str, Any] = {"foreach": implementation == "foreach", "fused": implementation == "fused"}
     if implementation == "multi-tensor":
         raise CannotProbe("the probe has no stand-in for apex's multi-tensor optimizers: the estimate stands in")

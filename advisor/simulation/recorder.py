@@ -7,6 +7,9 @@ to that of a real run (both were checked against torch.profiler on CPU runs, see
   (torch/csrc/autograd/input_buffer.cpp, ``isTensorSubclassLike`` is true under any mode): such an extra buffer is merged away;
 * kernels that allocate without passing the dispatcher (flash attention's backward) get their temporaries from
   :mod:`advisor.simulation.kernels`.
+
+Where sharding code keeps parameters on the host, which is meta too, a storage is on the host when it was put there, when an operator made it
+of what is there alone, or when a tensor was copied to the CPU; such storages have a stream of their own (:attr:`Recorder.host_events`).
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from advisor.simulation import kernels
-from advisor.simulation.storages import Event, Storage, rounded
-from advisor.simulation.tensors import META, identity, local, on_one_device, tensors, wrappers
+from advisor.simulation.storages import Event, Storage, pinned_bytes, rounded
+from advisor.simulation.tensors import META, identity, local, on_one_device, tensors, to_host, wrappers
 
 last_operator: tuple[str, str] | None = None  # the operator that was called last and its module, for the message where it failed
 _OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parent), str(Path(weakref.__file__)))
@@ -42,6 +45,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         self.step, self.module = 0, ""
         self.marks: list[tuple[int, str, int]] = []  # (events before it, phase, step): where a phase begins
         self.moments: list[tuple[int, str, int]] = []  # (events before it, moment, step): where a moment of the estimate's begins
+        self.host_events: list[Event] = []  # of storages that lie on the host
+        self.host_moments: list[tuple[int, str, int]] = []
+        self._away: dict[int, bool] = {}  # storages on the host, and whether in pinned memory
         self.phase = "build"
         self.moment = "load.ready"
         self._temporaries = temporaries or {}
@@ -107,14 +113,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
     def moment(self, name: str) -> None:
         self._moment = name
         self.moments.append((len(self.events), name, self.step))
+        self.host_moments.append((len(self.host_events), name, self.step))
 
-    def born(self, size: int, operator: str, shape: tuple[int, ...] = (), dtype: str = "") -> int:
-        """Note an allocation; returns its id."""
+    def born(self, size: int, operator: str, shape: tuple[int, ...] = (), dtype: str = "", host: int | None = None) -> int:
+        """Note an allocation, ``host``: of so many bytes there; returns its id."""
         number = self._next
         self._next += 1
-        self.storages[number] = Storage(rounded(size), size, operator, self.phase, self.step, self.module, shape, dtype, site=_site(), stream=self.stream())
-        self.events.append(Event(False, number))
+        counted = rounded(size) if host is None else host
+        self.storages[number] = Storage(
+            counted, size, operator, self.phase, self.step, self.module, shape, dtype, site=_site(), stream=self.stream(), host=host is not None
+        )
+        (self.events if host is None else self.host_events).append(Event(False, number))
         return number
+
+    def put_on_host(self, value: torch.Tensor, *, pinned: bool) -> None:
+        """From now on the tensor's storage, which has not been seen yet, is the host's."""
+        self._away[local(value).untyped_storage()._cdata] = pinned
 
     def on_host(self, size: int) -> None:
         """Note bytes that are kept on the host, or let go of there (negative)."""
@@ -123,7 +137,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
 
     def died(self, number: int) -> None:
         """Note the end of an allocation."""
-        self.events.append(Event(True, number))
+        (self.host_events if self.storages[number].host else self.events).append(Event(True, number))
 
     def see(self, value: Any, operator: str) -> int | None:
         """Note a tensor's storage if it is new; returns the id of a new one."""
@@ -133,7 +147,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         storage = value.untyped_storage()
         if storage._cdata in self._live or not storage.nbytes():
             return None
-        number = self.born(storage.nbytes(), operator, tuple(value.shape), str(value.dtype).removeprefix("torch."))
+        pinned = self._away.get(storage._cdata)
+        host = None if pinned is None else pinned_bytes(storage.nbytes()) if pinned else storage.nbytes()
+        number = self.born(storage.nbytes(), operator, tuple(value.shape), str(value.dtype).removeprefix("torch."), host)
         self._follow(storage, number)
         return number
 
@@ -175,6 +191,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
 
     def _gone(self, key: int, number: int) -> None:
         self._live.pop(key, None)
+        self._away.pop(key, None)
         self._keep.pop(number, None)
         if self._closed:
             return
@@ -200,12 +217,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
             return collective
         if function is torch.ops.aten.nonzero.default and args[0].is_meta:
             result = torch.empty(-(-args[0].numel() // self.experts), args[0].dim(), dtype=torch.long, device=META)
+        elif self._away and to_host(function, args, kwargs):
+            result = torch.empty(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype, device=META)
+            self.put_on_host(result, pinned=bool(kwargs.get("non_blocking")))  # aten TensorConversions.cpp _to_copy: pinned where it may overlap
         else:
             result = self._run(function, args, kwargs)
         before = len(self.events)
         if function.namespace == "prim":
             return result
         name = str(function._name)
+        if self._away and self._of_host(args, kwargs):
+            for value in tensors(result):
+                self._away.setdefault(local(value).untyped_storage()._cdata, False)
         for value in tensors(result):
             self.see(value, name)
         if function in self._temporaries:
@@ -216,6 +239,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
             if first is not None:
                 self._pending = (self._alias.get(first, first), self._next - 1, len(self.events))
         return result
+
+    def _of_host(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        given = [value for value in (*tensors(args), *tensors(tuple(kwargs.values()))) if value.device.type == self.device]
+        return bool(given) and all(value.untyped_storage()._cdata in self._away for value in given)
 
     def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if function in kernels.CONTIGUOUS_FIRST and args[0].is_meta:

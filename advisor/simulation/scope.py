@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.job import Job
 from advisor.run import Run
+from advisor.simulation.ranks import hosting, tensor_parallel
 from advisor.simulation.request import CannotProbe
 
 RUNS = frozenset({"none", "ddp", "fsdp1", "fsdp2"})
@@ -62,8 +63,12 @@ def _several(run: Run, job: Job) -> str | None:
 def _offload(job: Job) -> str | None:
     offload = job.offload
     away = [name for name in ("parameters", "optimizer", "gradients") if getattr(offload, name) not in (None, "none")]
+    if hosting.wanted(job):
+        if job.method.base not in (None, "none") or tensor_parallel.size(job) > 1:
+            return "a quantised base or divided layers with their shards on the host"
+        away = []
     if away or offload.tiled_mlp:
-        return f"offloading (offload.{away[0] if away else 'tiled_mlp'}: host and device would have to be two devices to the sharding code)"
+        return f"offloading (offload.{away[0] if away else 'tiled_mlp'}) but FSDP2's own"
     if offload.activations == "cpu" and (job.framework.name not in (None, "custom") or offload.activation_modules):
         return f"{job.framework.name or 'this framework'}'s own offloading of activations"
     return None

@@ -14,7 +14,7 @@ from advisor.simulation import building, fusing, kernels, objectives, offloading
 from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
 from advisor.simulation.frameworks import CLIPS, ON_ACCELERATE
 from advisor.simulation.patching import patched
-from advisor.simulation.ranks import dividing, group
+from advisor.simulation.ranks import dividing, group, hosting
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.semantics import cuda_semantics
 from advisor.simulation.standins import bitsandbytes
@@ -50,6 +50,9 @@ def record(
         if world > 1:
             say(f"dividing it over {world} ranks")
             model = dividing.divided(model, run.effective, device)
+            if hosting.wanted(run.effective):
+                entered.enter_context(patched(hosting.transfers()))
+                hosting.put(recorder, model)
         sm = run.card.sm if run.card else None
         entered.enter_context(cuda_semantics(sm=sm, attention=attention))
         if autocast is not None:

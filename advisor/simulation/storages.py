@@ -31,8 +31,14 @@ class Storage:
     name: str | None = None
     site: str = ""  # file:line function of the model's or library's code that asked for it
     stream: int = 0  # the pool that it came from
+    host: bool = False  # it lies on the host; ``bytes`` are then what is taken there
 
 
 def rounded(size: int) -> int:
     """Bytes as the allocator counts them."""
     return max(BLOCK, -(-size // BLOCK) * BLOCK)
+
+
+def pinned_bytes(size: int) -> int:
+    """Bytes that pinned memory takes: the next power of two (aten/src/ATen/core/CachingHostAllocator.h ``allocate``, torch 2.13)."""
+    return 1 << (size - 1).bit_length() if size > 1 else size

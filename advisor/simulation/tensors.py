@@ -45,6 +45,12 @@ def identity(function: Any, value: torch.Tensor) -> torch.Tensor | None:
     return None
 
 
+def to_host(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether an operator copies a tensor on meta to the CPU, which meta has no values for."""
+    device = kwargs.get("device")
+    return function._name == "aten::_to_copy" and args[0].is_meta and device is not None and torch.device(device).type == "cpu"
+
+
 def on_one_device(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Index tensors that a model keeps on the CPU (image grids) are taken to meta where they meet meta tensors."""
     if function.namespace != "aten":

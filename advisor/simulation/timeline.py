@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from advisor.ledger import Holding, Ledger, Moment
+from advisor.ledger import DeviceName, Holding, Ledger, Moment
 
 SUM = "sum of the tensors alive, as the allocator counts them"
+SUMS: dict[DeviceName, str] = {"gpu": SUM, "host": "sum of the tensors alive, pinned ones as powers of two"}
 _LAYER = re.compile(r"\.\d+\.")
 
 
@@ -57,19 +58,18 @@ def peaks(events: Sequence[EventLike], storages: Mapping[int, StorageLike], mark
     ``marks``: where moments begin, ``(events before it, moment, step)``.
     """
     alive: set[int] = set()
-    current, moment, step = 0, "load.ready", 0
+    current, now = 0, ("load.ready", 0)
     best: dict[str, int] = {}
     tops: dict[str, frozenset[int]] = {}
-    begins = {at: (name, number) for at, name, number in marks}
+    begins = beginnings(marks)
 
-    def look() -> None:
+    def look(moment: str, step: int) -> None:
         if step == last_step and current > best.get(moment, -1):
             best[moment], tops[moment] = current, frozenset(alive)
 
     for index, event in enumerate(events):
-        if index in begins:
-            moment, step = begins[index]
-            look()
+        for now in begins.get(index, ()):
+            look(*now)
         size = storages[event.id].bytes
         if event.free:
             alive.discard(event.id)
@@ -77,8 +77,18 @@ def peaks(events: Sequence[EventLike], storages: Mapping[int, StorageLike], mark
         else:
             alive.add(event.id)
             current += size
-            look()
+            look(*now)
+    for begun in begins.get(len(events), ()):
+        look(*begun)
     return {name: Point(name, best[name], tops[name]) for name in best}
+
+
+def beginnings(marks: Sequence[tuple[int, str, int]]) -> dict[int, list[tuple[str, int]]]:
+    """Moments and their steps by the number of events before them; several begin where nothing happens between them."""
+    found: dict[int, list[tuple[str, int]]] = {}
+    for at, name, step in marks:
+        found.setdefault(at, []).append((name, step))
+    return found
 
 
 def ledger(
@@ -87,7 +97,11 @@ def ledger(
 ) -> Ledger:  # fmt: skip
     """The probed ledger, at the estimate's moments: one holding for each kind of tensor alive in one, adding up to its peak to the byte."""
     points = peaks(events, storages, marks, last_step)
-    holdings: list[Holding] = []
+    moments = tuple(Moment(name, name.partition(".")[0]) for name in points)
+    return Ledger("probed", tuple(_holdings(points, storages, vocab, "gpu")), moments, rank="max", software=software)
+
+
+def _holdings(points: Mapping[str, Point], storages: Mapping[int, StorageLike], vocab: int, device: DeviceName) -> Iterator[Holding]:
     for name, point in points.items():
         groups: dict[tuple[str, str, str], list[int]] = {}
         for number in point.alive:
@@ -95,14 +109,22 @@ def ledger(
             groups.setdefault((part_of(storage, vocab), name_of(storage), storage.dtype), []).append(storage.bytes)
         for (part, label, dtype), sizes in groups.items():
             values = {"tensors": len(sizes), "bytes": sum(sizes)}
-            moment = frozenset({name})
-            holdings.append(Holding(part, label, sum(sizes), moment, SUM, values, "recorded by the probe", dtype))
-    moments = tuple(Moment(name, name.partition(".")[0]) for name in points)
-    return Ledger("probed", tuple(holdings), moments, rank="max", software=software)
+            yield Holding(part, label, sum(sizes), frozenset({name}), SUMS[device], values, "recorded by the probe", dtype, device=device)
+
+
+def with_home(
+    ledger: Ledger, events: Sequence[EventLike], storages: Mapping[int, StorageLike], marks: Sequence[tuple[int, str, int]], *, vocab: int, last_step: int,
+) -> Ledger:  # fmt: skip
+    """The ledger with what is at home on the host (parameters, gradients, optimizer states), at the same moments."""
+    if not events:
+        return ledger
+    known = {m.id for m in ledger.moments}
+    points = {name: point for name, point in peaks(events, storages, marks, last_step).items() if name in known}
+    return replace(ledger, holdings=(*ledger.holdings, *_holdings(points, storages, vocab, "host")))
 
 
 def with_host(ledger: Ledger, size: int) -> Ledger:
-    """The ledger with what lies on the host: saved activations, at their most."""
+    """The ledger with activations that are saved on the host, at their most."""
     if not size:
         return ledger
     moments = frozenset(m.id for m in ledger.moments if m.phase in ("forward", "loss", "backward"))

@@ -34,19 +34,49 @@ def sending() -> Iterator[set[int]]:
         yield given
 
 
+@contextlib.contextmanager
+def copying_to_host() -> Iterator[None]:
+    """Where the device is a CPU already, ``foreach_reduce`` copies no reduced shard to the host: made good as it hands the shard on."""
+    from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
+
+    from advisor.simulation.patching import patched
+    from advisor.simulation.ranks import hosting
+    from advisor.simulation.recorder import Recorder
+
+    watching: list[Recorder] = []
+    put: Any = hosting.put
+    to_sharded: Any = FSDPParam.to_sharded_dtensor
+
+    def noting(recorder: Recorder, model: Any) -> None:
+        watching.append(recorder)
+        put(recorder, model)
+
+    def copied(param: Any, tensor: Any) -> Any:
+        if watching and watching[-1].phase == "backward" and param.offload_to_cpu:
+            with Recorder.paused():
+                tensor = tensor.clone()
+            watching[-1].put_on_host(tensor, pinned=False)
+            watching[-1].see(tensor, "aten::_to_copy")
+        return to_sharded(param, tensor)
+
+    with patched([(hosting, "put", noting), (FSDPParam, "to_sharded_dtensor", copied)]):
+        yield
+
+
 def seen(job: dict[str, Any], **how: Any) -> list[list[Any]]:
-    """A job's births and deaths as plain data; ``sent``: the end of what a collective was given or made."""
+    """A job's births and deaths as plain data, then those on the host; ``sent``: the end of what a collective was given or made."""
     from advisor.job import read_job
     from advisor.run import resolve
     from advisor.simulation.step import record
 
-    with sending() as given:
+    with sending() as given, copying_to_host() if how.get("device") == "cpu" else contextlib.nullcontext():
         recorder = record(resolve(read_job(job)), autocast=None, attention="math", **how)
     found = []
-    for event in recorder.events:
+    for event in (*recorder.events, *recorder.host_events):
         s = recorder.storages[event.id]
         sent = event.id in given or s.operator.startswith("_c10d_functional")
-        found.append([("sent" if sent else "death") if event.free else "birth", s.requested, s.operator, list(s.shape), s.dtype, s.phase, s.module])
+        kind = ("sent" if sent else "death") if event.free else "birth"
+        found.append([f"host {kind}" if s.host else kind, s.requested, s.operator, list(s.shape), s.dtype, s.phase, s.module])
     return found
 
 

@@ -42,6 +42,7 @@ SELECTIVE = {"activations": {"checkpointing": "selective", "selective": {"policy
 DDP = {"shard": 1, "replicate": 2}
 TENSOR = {"shard": 1, "tensor": 2}
 TRAINER = {"framework": {"name": "hf-trainer"}}
+HOME = {"offload": dict.fromkeys(("parameters", "gradients", "optimizer"), "cpu")}
 JOBS: dict[str, dict[str, Any]] = {
     "fsdp2": _over("fsdp2"),
     "fsdp2, mixed precision": {**_over("fsdp2"), **MIXED},
@@ -56,6 +57,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "fsdp1, lora": {**_over("fsdp1"), **LORA},
     "ddp": _over("ddp", **DDP),
     "ddp, gradients as bucket views": _over("ddp", **DDP, gradient_as_bucket_view=True),
+    "fsdp2, shards on the host": {**_over("fsdp2"), **MIXED, **FULL, **HOME},
+    "fsdp2, lora, shards on the host": {**_over("fsdp2"), **LORA, **HOME},
     "torchtitan, selective by operators": {**_over("fsdp2"), **MIXED, **TITAN, **SELECTIVE},
     "torchtitan 0.2": {**_over("fsdp2"), **MIXED, **TITAN, **FULL, "framework": {"name": "torchtitan", "versions": {"torchtitan": "0.2.0"}}},
     "tensor parallel": _over("none", **TENSOR),

@@ -9,7 +9,7 @@ from advisor.simulation import outside, scope
 from advisor.simulation.request import CannotProbe
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "parameters on the host": ({"offload": {"parameters": "cpu"}}, "offload.parameters: host and device"),
+    "parameters on the host": ({"offload": {"parameters": "cpu"}}, "offload.parameters"),
     "a trainer's own offloading": ({"offload": {"activations": "cpu"}, "framework": {"name": "unsloth"}}, "unsloth's own offloading"),
     "compile": ({"activations": {"compile": True}}, "torch.compile"),
     "pipeline": ({"parallel": {"strategy": "fsdp2", "shard": 1, "pipeline": 2}, "hardware": {"gpus_per_node": 2}}, "pipeline parallelism"),

@@ -14,7 +14,7 @@ from advisor.run import Run
 from advisor.simulation import selective
 from advisor.simulation.frameworks import ON_ACCELERATE
 from advisor.simulation.quantising import DTYPES
-from advisor.simulation.ranks import accelerating, tensor_parallel
+from advisor.simulation.ranks import accelerating, hosting, tensor_parallel
 from advisor.simulation.request import CannotProbe
 from advisor.simulation.standins import torchtitan
 from advisor.simulation.tensors import META
@@ -68,7 +68,7 @@ def _at_once(_: object, bucket: Any) -> Any:
 
 
 def _fsdp2(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
     mesh = data_mesh(job, device)
     if job.framework.name in ON_ACCELERATE and accelerating.has_fsdp2():
@@ -76,6 +76,8 @@ def _fsdp2(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     options: dict[str, Any] = {"mesh": mesh, "reshard_after_forward": job.parallel.reshard_after_forward is not False}
     if job.precision.mixed == "fsdp":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=dtype(job.precision.compute, "bf16"), reduce_dtype=dtype(job.precision.reduce, "fp32"))
+    if hosting.wanted(job):
+        options["offload_policy"] = CPUOffloadPolicy(pin_memory=device == META)  # a machine without an accelerator pins nothing
     anymodel: Any = model
     own = _embeddings_apart(job) or (job.model.source == "torchtitan" and torchtitan.outer_units(job))
     embedding, head = anymodel.get_input_embeddings(), anymodel.get_output_embeddings()

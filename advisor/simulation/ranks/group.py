@@ -3,6 +3,7 @@
 What is patched, and why, each by name (read in torch 2.13; 2.6 and newer have them):
 
 * ``FSDPParamGroup._validate_no_meta_params``, ``_need_to_materialize_module``: parameters on meta stand for "not initialised yet" there.
+* ``FSDPParamGroup._validate_cpu_offload_params``: the host is meta too (:mod:`advisor.simulation.ranks.hosting`).
 * ``_get_device_from_mesh``, ``_init_device_handle``: they would look for CUDA.
 * ``Tensor.data_ptr``, ``UntypedStorage.data_ptr``: all are zero on meta, so FSDP1 would take the shard for the whole; here they tell storages apart.
 * ``TensorParallelLayer._from_local_last_dim_shard`` (transformers 5): makes a tensor on meta to read its strides, in every run.
@@ -51,7 +52,7 @@ def _fsdp() -> list[tuple[Any, str, Any]]:
         return state
 
     patches: list[tuple[Any, str, Any]] = [
-        (_fsdp_param_group.FSDPParamGroup, "_validate_no_meta_params", lambda *_: None),
+        *((_fsdp_param_group.FSDPParamGroup, name, lambda *_: None) for name in ("_validate_no_meta_params", "_validate_cpu_offload_params")),
         (_init_utils, "_need_to_materialize_module", lambda *_: (False, False)),
         *((owner, "_init_device_handle", handle) for owner in (_init_utils, fully_sharded_data_parallel)),
     ]
