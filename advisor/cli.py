@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import NoReturn
 
-os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # looking for pydantic plugins reads every installed package's metadata
-
 COMMANDS = {
     "diagnose": "why a run ran out of memory, and what to change first",
     "estimate": "how much memory a job needs, part by part",

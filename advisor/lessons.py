@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from msgspec import Meta, Struct, convert
 
 from advisor import knowledge, team
 from advisor.arithmetic import estimate
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 NEAR, ROUGH = 0.25, 1.0  # of the figure: within a quarter is right, within its double or half is the right order
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Strict(Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a lesson: unknown keys are errors."""
 
 
-class Ask(_Strict):
+class Ask(_Strict, frozen=True, kw_only=True):
     """A figure to predict, in GiB: the whole peak, or one or several parts at the largest moment of a phase."""
 
     text: str
@@ -43,11 +43,9 @@ class Ask(_Strict):
     job: Mapping[str, Any]
     hint: str
 
-    @model_validator(mode="after")
-    def _named(self) -> Ask:
+    def __post_init__(self) -> None:
         if self.measure != "peak" and (not self.wanted or self.phase is None):
             raise ValueError("a part is asked for at a phase: give both")
-        return self
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -55,18 +53,18 @@ class Ask(_Strict):
         return (self.part,) if self.part else self.parts
 
 
-class Failure(_Strict):
+class Failure(_Strict, frozen=True, kw_only=True):
     """A failure to diagnose: a sample of ``knowledge/samples`` or files, and causes to choose from. ``cause`` is held against the engine in tests."""
 
     text: str
     sample: str | None = None
     files: Mapping[str, str] | None = None
     cause: str
-    choices: tuple[str, ...] = Field(min_length=2)
+    choices: Annotated[tuple[str, ...], Meta(min_length=2)]
     hint: str
 
 
-class Lesson(_Strict):
+class Lesson(_Strict, frozen=True, kw_only=True):
     """One lesson; ``body`` is Markdown, ``after`` what is said once the figure is shown."""
 
     title: str
@@ -90,7 +88,7 @@ def lesson(name: str) -> Lesson:
     """
     front, body = team.page(name) if name in team.lessons() else knowledge.page("lessons", name)
     try:
-        return Lesson(**front, body=body)
+        return convert({**front, "body": body}, Lesson)
     except ValueError as error:
         raise knowledge.KnowledgeError(f"lessons/{name}.md: {error}") from None
 

@@ -76,7 +76,7 @@ def put(job: Job, path: str, value: Any) -> Job:
     if not leaf:
         return job.but(**{section: {inner: value}})
     current = job.get(f"{section}.{inner}")
-    held = current.model_dump(exclude_none=True) if current is not None else {}
+    held = current.written() if current is not None else {}
     return job.but(**{section: {inner: {**held, leaf: value}}})
 
 

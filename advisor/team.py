@@ -13,9 +13,10 @@ import os
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import field as named
 
 from advisor import knowledge
 from advisor.job import fields
@@ -25,24 +26,19 @@ VARIABLE = "ADVISOR_TEAM"
 MAX_BYTES = 1_000_000  # of a file
 
 
-class Rule(BaseModel):
+class Rule(Struct, frozen=True, forbid_unknown_fields=True):
     """A house rule: a field that is known must be one of ``is``, none of ``is_not``, within ``at_least`` and ``at_most``."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
     field: str
-    is_: tuple[Any, ...] | None = Field(default=None, alias="is")
+    says: Annotated[str, Meta(min_length=1, max_length=500)]
+    is_: tuple[Any, ...] | None = named(default=None, name="is")
     is_not: tuple[Any, ...] = ()
     at_least: float | None = None
     at_most: float | None = None
-    says: str = Field(min_length=1, max_length=500)
 
-    @field_validator("field")
-    @classmethod
-    def _known(cls, path: str) -> str:
-        if path not in fields():
-            raise ValueError(f"the job file has no field {path!r}")
-        return path
+    def __post_init__(self) -> None:
+        if self.field not in fields():
+            raise ValueError(f"the job file has no field {self.field!r}")
 
     def broken(self, value: Any) -> bool:
         """Whether a value goes against it; a value that is not known does not."""
@@ -113,6 +109,6 @@ def _rules(file: Path) -> tuple[Rule, ...]:
 
     try:
         text = file.read_text(encoding="utf-8")[:MAX_BYTES]
-        return TypeAdapter(tuple[Rule, ...]).validate_python(yaml.safe_load(text) or ())
+        return convert(yaml.safe_load(text) or (), tuple[Rule, ...])
     except (OSError, UnicodeDecodeError, yaml.YAMLError, ValidationError) as error:
         raise knowledge.KnowledgeError(f"{file.name}: {str(error).splitlines()[0]}; it is a list of field, is or at_most, and says") from None

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from advisor import baseline, compare
 from advisor.cli import main
-from advisor.job import Job
+from advisor.job import read_job
 
 JOB = {
     "version": 1,
@@ -28,7 +28,7 @@ JOB = {
 
 
 def job(**changes: dict[str, object]) -> dict[str, object]:
-    return Job.model_validate(JOB).but(**changes).to_dict()
+    return read_job(JOB).but(**changes).to_dict()
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_each_drift_is_named(folder: Path, capsys: pytest.CaptureFixture[str], c
 
 
 def test_an_estimate_is_not_held_against_a_measurement() -> None:
-    side = compare.of_job("a", Job.model_validate(JOB))
+    side = compare.of_job("a", read_job(JOB))
     other = replace(side, kind="measured")
     with pytest.raises(compare.CompareError, match="like with like"):
         baseline.drift(side, other)

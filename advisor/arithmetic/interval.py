@@ -16,6 +16,7 @@ from advisor import knowledge
 from advisor.arithmetic.context import CannotEstimate
 from advisor.arithmetic.outside import AT_LEAST, AT_MOST
 from advisor.evidence import Fact
+from advisor.job.checking import validated
 from advisor.ledger import OUTSIDE_ALLOCATED, Interval, Ledger
 from advisor.run import Run
 
@@ -117,7 +118,7 @@ def _shorter(run: Run) -> list[Run | None]:
     batch = run.job.batch
     if batch.packed is not False or batch.lengths is not None or batch.token_budget is not None or (batch.seq_len or 0) <= REACHED:
         return []
-    return [replace(run, job=run.job.model_copy(update={"batch": batch.model_copy(update={"seq_len": (batch.seq_len or 0) // SHORTER})}))]
+    return [replace(run, job=replace(run.job, batch=replace(batch, seq_len=(batch.seq_len or 0) // SHORTER)))]
 
 
 def _unlimited(run: Run) -> list[Run | None]:
@@ -128,14 +129,14 @@ def _unlimited(run: Run) -> list[Run | None]:
     parallel = run.job.parallel
     if parallel.strategy != "fsdp1" or parallel.limit_all_gathers is not False or parallel.reshard_after_forward is False:
         return []
-    whole = parallel.model_copy(update={"reshard_after_forward": False})
-    return [replace(run, job=run.job.model_copy(update={"parallel": whole}))]
+    whole = replace(parallel, reshard_after_forward=False)
+    return [replace(run, job=replace(run.job, parallel=whole))]
 
 
 def _of_version(run: Run, package: str, version: str) -> Run:
     framework = run.job.framework
     versions = {**(framework.versions or {}), package: version}
-    return replace(run, job=run.job.model_copy(update={"framework": framework.model_copy(update={"versions": versions})}))
+    return replace(run, job=replace(run.job, framework=replace(framework, versions=versions)))
 
 
 def _with(run: Run, fact: Fact, value: Any) -> Run | None:
@@ -146,12 +147,12 @@ def _with(run: Run, fact: Fact, value: Any) -> Run | None:
         if current is None or "." in name:
             return None
         try:
-            checked = getattr(type(current).model_validate({name: value}), name)
+            checked = getattr(validated(type(current), {name: value}, section), name)
         except ValueError:  # a default's table that lists what the field does not take: no reason to fail here
             return None
-        job = run.job.model_copy(update={section: current.model_copy(update={name: checked})})
+        job = replace(run.job, **{section: replace(current, **{name: checked})})
     else:
-        job = run.job.model_copy(update={section: value})
+        job = replace(run.job, **{section: value})
     varied = replace(run, job=job)
     if section != "model":
         varied.__dict__["architecture"] = run.architecture  # the same model: no need to read its config again

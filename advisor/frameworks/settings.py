@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import asdict
+
 from advisor.frameworks.codecs import CODECS
 from advisor.frameworks.derive import DERIVATIONS, RANK_KEY
 from advisor.frameworks.syntax import render
@@ -88,17 +90,17 @@ def _in_force(table: Table, entry: Entry, after: Job) -> bool:
 def changed(before: Job, after: Job) -> dict[str, Any]:
     """Fields whose value differs, with the value after. A value that is taken away is not among them."""
     found: dict[str, Any] = {}
-    for section, content in after.__dict__.items():
+    for section, content in asdict(after).items():
         old = getattr(before, section)
         if content is None or content == old or section in ("version", "name"):
             continue
         if isinstance(content, Section):
-            for name, value in content.__dict__.items():
+            for name, value in asdict(content).items():
                 before_value = getattr(old, name, None)
                 if value is None or value == before_value:
                     continue
                 if isinstance(value, Section):
-                    for inner, item in value.__dict__.items():
+                    for inner, item in asdict(value).items():
                         if item is not None and item != getattr(before_value, inner, None):
                             found[f"{section}.{name}.{inner}"] = item
                 else:
@@ -152,5 +154,5 @@ def _equal(value: Any, wanted: Any) -> bool:
     if isinstance(value, tuple):
         return list(value) == list(wanted or ())
     if isinstance(value, Section):
-        return bool(value.model_dump(exclude_none=True) == wanted)
+        return bool(value.written() == wanted)
     return bool(value == wanted)

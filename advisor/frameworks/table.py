@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from msgspec import Struct, ValidationError, convert, field
 
 from advisor.frameworks.codecs import CODECS
 from advisor.frameworks.derive import DERIVATIONS
@@ -33,21 +33,21 @@ def canonical(key: str) -> str:
     return _FSDP.sub("fsdp_config.fsdp_", key)
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+class _Strict(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
+    """A part of a table: unknown keys are errors."""
 
 
-class Default(_Strict):
+class Default(_Strict, frozen=True, kw_only=True):
     """What a framework does where nothing is said. ``versions``: a specifier for the table's package, or one for each named package."""
 
     fields: Mapping[str, Any]
     versions: str | Mapping[str, str] | None = None
-    when: Mapping[str, Any] = Field(default_factory=dict)  # field -> value or list of values that it must have
+    when: Mapping[str, Any] = field(default_factory=dict)  # field -> value or list of values that it must have
     source: str
     why: str | None = None
 
 
-class Case(_Strict):
+class Case(_Strict, frozen=True, kw_only=True):
     """Values of keys that stand for values of fields. ``read_only``: an older spelling, which is not written."""
 
     when: Mapping[str, Any]
@@ -56,7 +56,7 @@ class Case(_Strict):
     weak: bool = False
 
 
-class Entry(_Strict):
+class Entry(_Strict, frozen=True, kw_only=True):
     """One key, or several that are understood together. ``versions``: releases that take the key, as in :class:`Default`; for others it is not written."""
 
     versions: str | Mapping[str, str] | None = None
@@ -77,8 +77,7 @@ class Entry(_Strict):
     source: str | None = None
     note: str | None = None
 
-    @model_validator(mode="after")
-    def _one_form(self) -> Entry:
+    def __post_init__(self) -> None:
         forms = [self.field is not None, self.values is not None, bool(self.cases), self.derive is not None]
         if sum(forms) != 1:
             raise ValueError(f"an entry has exactly one of field, values, cases, derive: {self.key or self.keys}")
@@ -88,7 +87,6 @@ class Entry(_Strict):
             raise ValueError(f"unknown codec {self.codec!r}")
         if (self.cases and not self.keys) or (not self.cases and self.key is None and not self.keys):
             raise ValueError("cases need keys; field and values need a key")
-        return self
 
     @cached_property
     def all_keys(self) -> tuple[str, ...]:
@@ -113,7 +111,7 @@ class Entry(_Strict):
         return frozenset(field for case in self.all_cases for field in case.fields)
 
 
-class Table(_Strict):
+class Table(_Strict, frozen=True, kw_only=True):
     """A framework, or a layer that frameworks sit on."""
 
     name: str
@@ -123,21 +121,21 @@ class Table(_Strict):
     layers: tuple[str, ...] = ()
     inherits: str | None = None  # the table whose keys its own config takes too
     hides: tuple[str, ...] = ()  # layers below that its users cannot write to
-    writes_when: Mapping[str, Mapping[str, tuple[Any, ...]]] = Field(default_factory=dict)  # a key or its first part ("": the table) -> what the job must have
+    writes_when: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)  # a key or its first part ("": the table) -> what the job must have
     syntax: Syntax
     switches: Literal["valued", "bare"] = "valued"  # bare: a flag that is off is left out, no value stands behind it
     scopes: tuple[str, ...] = ()  # Python calls or commands whose arguments are this table's; the first is written
     marks: tuple[str, ...] = ()  # keys that by themselves say whose file this is
     file_marks: tuple[str, ...] = ()  # marks in files only: on command lines other programs take the key too
     prefixes: tuple[str, ...] = ()  # groups that some of its files put their keys in: train.lora_rank
-    programs: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)  # patterns of commands that start it, and what that says
+    programs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # patterns of commands that start it, and what that says
     imports: tuple[str, ...] = ()
-    calls: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)  # a call's mere presence says so: DPOConfig -> objective: dpo
+    calls: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # a call's mere presence says so: DPOConfig -> objective: dpo
     source: str
     entries: tuple[Entry, ...] = ()
     defaults: tuple[Default, ...] = ()
     harmless: tuple[str, ...] = ()  # patterns of keys that do not touch memory
-    unmapped: Mapping[str, str] = Field(default_factory=dict)  # keys (or patterns of them) that matter and have no field: what they do
+    unmapped: Mapping[str, str] = field(default_factory=dict)  # keys (or patterns of them) that matter and have no field: what they do
 
     @cached_property
     def index(self) -> Mapping[str, tuple[Entry, ...]]:
@@ -189,7 +187,7 @@ def table(name: str) -> Table:
         KnowledgeError: the file is missing or not in its form.
     """
     try:
-        return Table.model_validate(load_yaml("frameworks", f"{name}.yaml"))
+        return convert(load_yaml("frameworks", f"{name}.yaml"), Table)
     except ValidationError as error:
         raise KnowledgeError(f"frameworks/{name}.yaml is not in its form: {error}") from None
 

@@ -5,7 +5,7 @@ from typing import Literal
 from advisor.job.section import Count, Fraction, Section, Tokens, Wide
 
 
-class Load(Section):
+class Load(Section, frozen=True, kw_only=True):
     """How the weights come in."""
 
     materialise: Literal["every-rank", "rank-0", "meta"] | None = None
@@ -14,7 +14,7 @@ class Load(Section):
     quantize_on: Literal["device", "host", "none"] | None = None
 
 
-class Eval(Section):
+class Eval(Section, frozen=True, kw_only=True):
     """The evaluation loop."""
 
     micro_batch: Count | None = None
@@ -23,7 +23,7 @@ class Eval(Section):
     loss: Literal["full-fp32", "full", "fused", "vocab-parallel", "chunked", "fused-linear"] | None = None
 
 
-class Save(Section):
+class Save(Section, frozen=True, kw_only=True):
     """How a checkpoint is written."""
 
     format: Literal["full", "sharded", "adapters"] | None = None
@@ -32,13 +32,13 @@ class Save(Section):
     merge: Literal["none", "device", "host"] | None = None
 
 
-class Resume(Section):
+class Resume(Section, frozen=True, kw_only=True):
     """Where a checkpoint is read to."""
 
     map: Literal["host", "device"] | None = None
 
 
-class TrainerOffloaded(Section):
+class TrainerOffloaded(Section, frozen=True, kw_only=True):
     """What the trainer has moved to the host while the engine runs."""
 
     parameters: bool | None = None
@@ -46,7 +46,7 @@ class TrainerOffloaded(Section):
     gradients: bool | None = None
 
 
-class Rollout(Section):
+class Rollout(Section, frozen=True, kw_only=True):
     """The engine that generates text while the job trains."""
 
     engine: Literal["vllm", "sglang", "hf"] | None = None

@@ -3,52 +3,50 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
-from advisor.job.section import NUMBER, Count, Layout, Section, Tokens, Wide
+from advisor.job.section import Count, Layout, Section, Tokens, Wide
 
 
-class Vision(Section):
+class Vision(Section, frozen=True, kw_only=True):
     """Images or video beside the text."""
 
-    tokens: Annotated[int, Field(ge=0, le=1 << 30), NUMBER] | None = None
-    images: Annotated[int, Field(ge=0, le=100_000), NUMBER] | None = None
-    max_pixels: Annotated[int, Field(ge=1, le=1 << 36), NUMBER] | None = None
-    frames: Annotated[int, Field(ge=0, le=1_000_000), NUMBER] | None = None
+    tokens: Annotated[int, Meta(ge=0, le=1 << 30)] | None = None
+    images: Annotated[int, Meta(ge=0, le=100_000)] | None = None
+    max_pixels: Annotated[int, Meta(ge=1, le=1 << 36)] | None = None
+    frames: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
     tower: Literal["frozen", "trained", "skipped"] | None = None
     tower_checkpointing: Literal["none", "full"] | None = None
 
 
-class Model(Section):
+class Model(Section, frozen=True, kw_only=True):
     """Which model, and whose modelling code runs it."""
 
-    name: Annotated[str, Field(max_length=300)] | None = None
+    name: Annotated[str, Meta(max_length=300)] | None = None
     config: Mapping[str, Any] | None = None
     source: Literal["huggingface", "megatron", "torchtune", "torchtitan", "litgpt", "remote-code"] | None = None
     mlp: Literal["gated", "plain"] | None = None
-    classes: Annotated[int, Field(ge=1, le=10_000_000), NUMBER] | None = (
-        None  # a classification or reward head of so many outputs in place of the language head
-    )
+    classes: Annotated[int, Meta(ge=1, le=10_000_000)] | None = None  # a classification or reward head of so many outputs in place of the language head
     vision: Vision | None = None
 
 
-class Method(Section):
+class Method(Section, frozen=True, kw_only=True):
     """What is trained, and in which layout the frozen base is held."""
 
     kind: Literal["full", "lora", "dora", "freeze", "galore", "lisa", "badam", "lomo"] | None = None
-    rank: Annotated[int, Field(ge=1, le=65_536), NUMBER] | None = None
+    rank: Annotated[int, Meta(ge=1, le=65_536)] | None = None
     targets: Literal["all-linear", "attention", "qv"] | tuple[str, ...] | None = None
     modules_to_save: tuple[str, ...] | None = None
     adapter_dtype: Wide | None = None
-    dropout: Annotated[float, Field(ge=0, le=1), NUMBER] | None = None
-    adapters: Annotated[int, Field(ge=1, le=10_000), NUMBER] | None = None
+    dropout: Annotated[float, Meta(ge=0, le=1)] | None = None
+    adapters: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     base: Layout | None = None
     double_quant: bool | None = None
-    group_size: Annotated[int, Field(ge=1, le=65_536), NUMBER] | None = None
+    group_size: Annotated[int, Meta(ge=1, le=65_536)] | None = None
     kbit_preparation: bool | None = None
 
 
-class Precision(Section):
+class Precision(Section, frozen=True, kw_only=True):
     """Dtypes of weights, compute, masters, gradients and their reduction."""
 
     weights: Wide | None = None
@@ -60,7 +58,7 @@ class Precision(Section):
     fp8_recipe: Literal["tensorwise", "rowwise", "blockwise", "delayed", "mxfp8"] | None = None
 
 
-class Optimizer(Section):
+class Optimizer(Section, frozen=True, kw_only=True):
     """The optimizer and how its step is implemented."""
 
     name: (
@@ -75,39 +73,39 @@ class Optimizer(Section):
     in_backward: bool | None = None
 
 
-class Lengths(Section):
+class Lengths(Section, frozen=True, kw_only=True):
     """The samples' lengths in tokens."""
 
     p50: Tokens | None = None
     p95: Tokens | None = None
     p99: Tokens | None = None
     max: Tokens | None = None
-    histogram: tuple[tuple[Tokens, Annotated[int, Field(ge=0, le=1 << 40), NUMBER]], ...] | None = None
+    histogram: tuple[tuple[Tokens, Annotated[int, Meta(ge=0, le=1 << 40)]], ...] | None = None
 
 
-class Batch(Section):
+class Batch(Section, frozen=True, kw_only=True):
     """How many tokens a forward pass sees."""
 
     micro_batch: Count | None = None
     seq_len: Tokens | None = None
     gradient_accumulation: Count | None = None
-    global_batch: Annotated[int, Field(ge=1, le=1 << 30), NUMBER] | None = None  # sequences of one optimizer step over all ranks
+    global_batch: Annotated[int, Meta(ge=1, le=1 << 30)] | None = None  # sequences of one optimizer step over all ranks
     packed: bool | None = None
     lengths: Lengths | None = None
     token_budget: Tokens | None = None
     generations: Count | None = None
-    total_tokens: Annotated[int, Field(ge=1, le=10**17), NUMBER] | None = None
+    total_tokens: Annotated[int, Meta(ge=1, le=10**17)] | None = None
 
 
-class Selective(Section):
+class Selective(Section, frozen=True, kw_only=True):
     """What selective checkpointing recomputes."""
 
-    every_nth_layer: Annotated[int, Field(ge=1, le=100_000), NUMBER] | None = None
+    every_nth_layer: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     ops: tuple[str, ...] | None = None
     policy: Literal["op"] | None = None
 
 
-class Activations(Section):
+class Activations(Section, frozen=True, kw_only=True):
     """What is kept for the backward pass, and which kernels decide it."""
 
     checkpointing: Literal["none", "full", "selective"] | None = None

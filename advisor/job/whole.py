@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
-from pydantic import BaseModel, Field, model_validator
+from msgspec import Meta
+from msgspec.structs import asdict
 
-from advisor.job.checking import JobError, validated
+from advisor.job.checking import JobError, section_of, types_of, validated
 from advisor.job.division import Offload, Parallel
 from advisor.job.lifecycle import Eval, Load, Resume, Rollout, Save
 from advisor.job.place import Framework, Hardware
-from advisor.job.section import NUMBER, Section
+from advisor.job.section import Section
 from advisor.job.training import Activations, Batch, Method, Model, Optimizer, Precision
 
 
-class Job(Section):
+class Job(Section, frozen=True, kw_only=True):
     """One training job. Sections that are not optional are there even when nothing in them is written."""
 
     OPTIONAL: ClassVar[frozenset[str]] = frozenset({"load", "eval", "save", "resume", "rollout"})
 
-    version: Annotated[Literal[1], NUMBER] = 1
-    name: Annotated[str, Field(max_length=300)] | None = None
-    model: Model = Model.model_construct()
-    method: Method = Method.model_construct()
+    version: Literal[1] = 1
+    name: Annotated[str, Meta(max_length=300)] | None = None
+    model: Model = Model()
+    method: Method = Method()
     objective: Literal["pretrain", "sft", "dpo", "kto", "orpo", "reward", "grpo", "ppo", "rloo"] | None = None
-    precision: Precision = Precision.model_construct()
-    optimizer: Optimizer = Optimizer.model_construct()
-    batch: Batch = Batch.model_construct()
-    activations: Activations = Activations.model_construct()
-    parallel: Parallel = Parallel.model_construct()
-    offload: Offload = Offload.model_construct()
+    precision: Precision = Precision()
+    optimizer: Optimizer = Optimizer()
+    batch: Batch = Batch()
+    activations: Activations = Activations()
+    parallel: Parallel = Parallel()
+    offload: Offload = Offload()
     load: Load | None = None
     eval: Eval | None = None
     save: Save | None = None
@@ -40,15 +41,13 @@ class Job(Section):
     reference: Literal["none", "copy", "adapter-off", "precomputed", "offloaded", "separate"] | None = None
     reward: Literal["none", "copy", "separate"] | None = None
     critic: Literal["none", "copy", "separate"] | None = None
-    hardware: Hardware = Hardware.model_construct()
-    framework: Framework = Framework.model_construct()
+    hardware: Hardware = Hardware()
+    framework: Framework = Framework()
 
-    @model_validator(mode="after")
-    def _pipeline_layout_matches(self) -> Self:
+    def __post_init__(self) -> None:
         layout, stages = self.parallel.pipeline_layout, self.parallel.pipeline
         if layout is not None and stages is not None and len(layout) % stages:
             raise ValueError(f"parallel.pipeline_layout lists {len(layout)} stages, which is no multiple of parallel.pipeline {stages}")
-        return self
 
     def but(self, **changes: Any) -> Job:
         """The changed job, validated: ``job.but(batch={"micro_batch": 1}, objective="sft")``.
@@ -65,7 +64,7 @@ class Job(Section):
                 updates[section] = validated(kind, merged, section)
             else:
                 updates[section] = change
-        return validated(Job, {**_shallow(self), **updates}, "")
+        return validated(Job, {**asdict(self), **updates}, "")
 
     def get(self, path: str) -> Any:
         """The value at a dotted path; ``None`` where it or its section is not written."""
@@ -78,7 +77,7 @@ class Job(Section):
 
     def to_dict(self) -> dict[str, Any]:
         """The contract's JSON: only what is written; empty sections left out."""
-        dumped = self.model_dump(mode="json", exclude_none=True)
+        dumped = {"version": self.version, **self.written()}
         return {key: value for key, value in dumped.items() if value != {} or key in self.OPTIONAL}
 
     def to_yaml(self) -> str:
@@ -87,26 +86,21 @@ class Job(Section):
 
 
 def _section_class(name: str) -> type[Section]:
-    annotation = Job.model_fields[name].annotation
-    for candidate in (annotation, *getattr(annotation, "__args__", ())):
-        if isinstance(candidate, type) and issubclass(candidate, Section):
-            return candidate
-    raise JobError(f"{name!r} is a single value, not a section")
+    found = section_of(types_of(Job)[name])
+    if found is None:
+        raise JobError(f"{name!r} is a single value, not a section")
+    return found
 
 
-def _merged(current: BaseModel | None, change: Mapping[str, Any]) -> dict[str, Any]:
-    merged = _shallow(current) if current is not None else {}
+def _merged(current: Section | None, change: Mapping[str, Any]) -> dict[str, Any]:
+    merged = asdict(current) if current is not None else {}
     for name, value in change.items():
         outer, _, inner = name.partition(".")
         held = merged.get(outer)
         if inner:
-            merged[outer] = _merged(held if isinstance(held, BaseModel) else None, {inner: value})
-        elif isinstance(value, Mapping) and isinstance(held, BaseModel):
+            merged[outer] = _merged(held if isinstance(held, Section) else None, {inner: value})
+        elif isinstance(value, Mapping) and isinstance(held, Section):
             merged[outer] = _merged(held, value)
         else:
             merged[outer] = value
     return merged
-
-
-def _shallow(section: BaseModel) -> dict[str, Any]:
-    return dict(section.__dict__)

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from advisor.evidence import Conflict, Fact, NotUnderstood
-from advisor.job import Job, JobError
+from advisor.job import Job, JobError, Section
 
 PRINTED, COMMAND, SCRIPT, CONFIG, LAYER, PROSE, GUESS = 60, 50, 40, 40, 30, 10, 5
 REASONS: Mapping[int, str] = {
@@ -110,7 +110,7 @@ def _put(job: Job, facts: Sequence[Fact]) -> Job:
     changes: dict[str, Any] = {}
     for fact in facts:
         section, _, rest = fact.field.partition(".")
-        if section not in Job.model_fields:
+        if section not in Job.__struct_fields__:
             raise JobError(f"no field of a job is named {fact.field!r}")
         if not rest:
             changes[section] = fact.value
@@ -122,7 +122,7 @@ def _put(job: Job, facts: Sequence[Fact]) -> Job:
         for depth, part in enumerate(parts[:-1]):
             if part not in inner:
                 present = job.get(".".join([section, *parts[: depth + 1]]))
-                inner[part] = dict(present) if isinstance(present, Mapping) else present.model_dump(exclude_none=True) if hasattr(present, "model_dump") else {}
+                inner[part] = dict(present) if isinstance(present, Mapping) else present.written() if isinstance(present, Section) else {}
             inner = inner[part]
         inner[parts[-1]] = fact.value
     return job.but(**changes)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Any
+
+from msgspec.structs import replace
 
 from advisor.evidence import Evidence, Fact, FactKind
 from advisor.frameworks.defaults import rules
@@ -16,7 +18,7 @@ _FIELDS = frozenset(fields())
 _TWO_DEEP = tuple(dict.fromkeys(".".join(path.split(".")[:2]) for path in fields()))
 _PATHS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = tuple(
     (section, tuple((path.partition(".")[2], path) for path in _TWO_DEEP if path.startswith(f"{section}.")))
-    for section in Job.model_fields
+    for section in Job.__struct_fields__
     if section not in ("version", "name")
 )
 _OPEN = frozenset({"framework.versions", "framework.allocator"})  # whose inner names are free
@@ -52,9 +54,8 @@ class Draft:
             if content is None:
                 continue
             self._sections.add(section)
-            held = content.__dict__ if paths else {"": content}
             for name, path in paths or (("", section),):
-                value = held[name]
+                value = getattr(content, name) if name else content
                 if value is None:
                     continue
                 fact = facts.get(path) or read.get(path)
@@ -86,7 +87,7 @@ class Draft:
     def model(self) -> Model:
         """The model section as far as it is known: what is read beside the job included."""
         changes = {path.partition(".")[2]: value for path, value in self._new.items() if path.startswith("model.") and path.count(".") == 1}
-        return self._job.model.model_copy(update=changes) if changes else self._job.model
+        return replace(self._job.model, **changes) if changes else self._job.model
 
     def get(self, path: str, otherwise: Any = None) -> Any:
         """The value settled so far."""
@@ -153,22 +154,9 @@ class Draft:
         changed: dict[str, Any] = {}
         for section, content in updates.items():
             current = getattr(self._job, section)
-            changed[section] = content[""] if "" in content else _with(current if current is not None else _EMPTY[section], content)
-        whole = _with(self._job, changed) if changed else self._job
+            changed[section] = content[""] if "" in content else replace(current if current is not None else _EMPTY[section], **content)
+        whole = replace(self._job, **changed) if changed else self._job
         return whole.but(**inner) if inner else whole  # facts three levels deep are rare, and validated
-
-
-_M = TypeVar("_M", bound=Section)
-
-
-def _with(section: _M, changes: dict[str, Any]) -> _M:
-    """The section with values put in, without validating: ``model_copy`` does the same ten times slower, and a plan resolves thousands of jobs."""
-    new = object.__new__(type(section))
-    object.__setattr__(new, "__dict__", {**section.__dict__, **changes})
-    object.__setattr__(new, "__pydantic_fields_set__", section.__pydantic_fields_set__ | changes.keys())
-    object.__setattr__(new, "__pydantic_extra__", None)
-    object.__setattr__(new, "__pydantic_private__", None)
-    return new
 
 
 def interned(path: str, value: Any, kind: FactKind, where: str | None = None, why: str | None = None, alternatives: tuple[Any, ...] = ()) -> Fact:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from advisor.evidence import Evidence
-from advisor.job import Job, fields
+from advisor.job import Job, Section, fields
 from advisor.reading.pattern import pattern
 from advisor.share import failure_writing
 from advisor.share.form import NEVER, TICKS, VERSION, Link
@@ -39,7 +39,7 @@ def with_ticks(shared: Link, ticks: Iterable[str] | None) -> Link:
 def _of_job(job: Job, left_out: list[str]) -> Iterable[tuple[str, str]]:
     for section in sorted(Job.OPTIONAL):
         held = getattr(job, section)
-        if held is not None and not held.model_dump(exclude_none=True):
+        if held is not None and not held.written():
             yield section, ""
     for path in fields():
         value = job.get(path)
@@ -65,8 +65,8 @@ def as_text(value: Any) -> str:
         return write_list(value)
     if isinstance(value, Mapping):
         return write_mapping(value)
-    if hasattr(value, "model_dump"):
-        return write_mapping(value.model_dump(exclude_none=True))
+    if isinstance(value, Section):
+        return write_mapping(value.written())
     if isinstance(value, float):
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     return str(value)

@@ -137,7 +137,7 @@ def cap_vision_tokens(run: Run) -> Run | NotApplicable:
             break
     if not changes:
         return freed or NotApplicable("neither image tokens nor pixels nor frames are known")
-    everything = {**vision.model_dump(exclude_none=True), **changes}
+    everything = {**vision.written(), **changes}
     batch = {}
     if "tokens" in changes and vision.tokens and run.job.batch.seq_len and run.job.batch.seq_len > vision.tokens:
         batch = {"batch": {"seq_len": run.job.batch.seq_len - changes["tokens"]}}  # image tokens are part of the sequence

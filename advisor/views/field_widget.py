@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import streamlit as st
-from pydantic import BaseModel
 
-from advisor.job import Job
+from advisor.job import Job, Section
+from advisor.job.checking import opened, section_of, types_of
 from advisor.render import words
 
 NOT_KNOWN = "I don't know"
@@ -35,21 +34,13 @@ def kind(path: str) -> str:
 
 
 def _annotations(path: str) -> tuple[Any, ...]:
-    model: type[BaseModel] = Job
+    kind: type[Section] = Job
     *sections, leaf = path.split(".")
-    for section in sections:
-        inner = [a for a in _open(model.model_fields[section].annotation) if isinstance(a, type) and issubclass(a, BaseModel)]
-        model = inner[0]
-    return _open(model.model_fields[leaf].annotation)
-
-
-def _open(annotation: Any) -> tuple[Any, ...]:
-    origin = get_origin(annotation)
-    if origin is Annotated:
-        return _open(get_args(annotation)[0])
-    if origin in (Union, types.UnionType):
-        return tuple(a for part in get_args(annotation) for a in _open(part))
-    return (annotation,)
+    for name in sections:
+        inner = section_of(types_of(kind)[name])
+        assert inner is not None, path
+        kind = inner
+    return opened(types_of(kind)[leaf])
 
 
 def ask(

@@ -20,7 +20,7 @@ def is_job_file(parsed: Parsed) -> bool:
     """Whether a mapping says ``version: 1`` and names a section of the job file."""
     tops = {key.path.partition(".")[0] for key in parsed.keys if "." in key.path}
     version = next((key.value for key in parsed.keys if key.path == "version"), None)
-    return version == 1 and not isinstance(version, bool) and bool(tops & set(Job.model_fields))
+    return version == 1 and not isinstance(version, bool) and bool(tops & set(Job.__struct_fields__))
 
 
 def read_job_file(name: str, parsed: Parsed) -> ConfigReading:
