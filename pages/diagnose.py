@@ -1,8 +1,7 @@
 """Diagnose: paste what there is of a failed run; the verdict, the causes, the plan, and a link that brings it back."""
 
-from msgspec.structs import replace
-
 import streamlit as st
+from msgspec.structs import replace
 
 from advisor import knowledge
 from advisor.diagnosis import diagnose_reading
@@ -16,6 +15,7 @@ from advisor.views.causes import show_causes, show_others
 from advisor.views.changes import show_changes, show_first
 from advisor.views.facts import assumed, broken, follow_ups, question, understood
 from advisor.views.field_widget import NOT_KNOWN
+from advisor.views.kept import KEPT
 from advisor.views.leaving import show_leaving
 from advisor.views.ledger_chart import show_ledger
 from advisor.views.parts import open_part
@@ -109,7 +109,7 @@ def as_text(content: str | bytes) -> str:
 
 
 def start_again() -> None:
-    for key in ("reading", "report", "dropped", "pasted", "texts", "shared"):
+    for key in ("reading", "report", "dropped", "pasted", "texts", "shared", KEPT):
         HELD.pop(key, None)
     HELD.address = {}
 

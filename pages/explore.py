@@ -7,7 +7,8 @@ from advisor.architecture.presets import names
 from advisor.arithmetic import CannotEstimate, estimate
 from advisor.evidence import Evidence, Fact
 from advisor.job import JobError, read_job
-from advisor.run import resolve
+from advisor.ledger import Ledger
+from advisor.run import Run, resolve
 from advisor.share import link, open_link
 from advisor.stating import StatingError, put, validated
 from advisor.verdict import judge
@@ -16,6 +17,7 @@ from advisor.views.batch_map import show_map
 from advisor.views.card_table import show_cards
 from advisor.views.comparing import show_comparison
 from advisor.views.field_widget import ask
+from advisor.views.kept import kept
 from advisor.views.layout_table import show_layouts, show_limits
 from advisor.views.ledger_chart import show_ledger
 from advisor.views.parts import open_part
@@ -51,6 +53,16 @@ def take(path: str, value: object) -> None:
         HELD.refused = str(error)
 
 
+def worked_out() -> tuple[Run, Ledger | None, str, str]:
+    """The run of the job, its ledger, the verdict and its sentence; no ledger where a deciding fact is not known."""
+    found = resolve(job, Evidence(facts=tuple(Fact(f, job.get(f), "stated") for f in ("batch.micro_batch", "batch.seq_len") if job.get(f) is not None)))
+    try:
+        ledger = estimate(found)
+    except CannotEstimate as error:
+        return found, None, "incomplete", str(error)
+    return found, ledger, *judge(found, ledger)
+
+
 def moved(path: str, key: str) -> None:
     if HELD[key] is not None and HELD[key] != "":
         take(path, HELD[key])
@@ -74,7 +86,7 @@ elif here is not None or "explored" not in HELD:
     HELD.explored, HELD.explored_lost = FIRST, ()
 
 job = HELD.explored
-run = resolve(job, Evidence(facts=tuple(Fact(f, job.get(f), "stated") for f in ("batch.micro_batch", "batch.seq_len") if job.get(f) is not None)))
+run, ledger, verdict, sentence = kept("explored", (job,), worked_out)
 
 st.title("Explore")
 with st.container():  # always there: what stands below keeps its place, and an open part stays open
@@ -83,13 +95,7 @@ with st.container():  # always there: what stands below keeps its place, and an 
     for text in HELD.get("explored_lost", ()):
         st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
 
-try:
-    ledger = estimate(run)
-except CannotEstimate as error:
-    ledger = None
-    banner("incomplete", str(error))
-else:
-    banner(*judge(run, ledger))
+banner(verdict, sentence)
 usable = run.usable
 figures(ledger, usable[0] if usable else None, usable[1] if usable else None)
 

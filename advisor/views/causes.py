@@ -30,10 +30,12 @@ def show_causes(report: Report) -> None:
 
 def _cause(finding: Finding, *, opened: bool) -> None:
     with st.expander(f"{plain(finding.title)} :gray-badge[{words.likely(finding.confidence)}]", expanded=opened):
+        lines = []
         for says in words.distinct(finding.evidence)[:8]:
             icon, word = (":material/add_circle:", "for") if says.speaks_for else (":material/do_not_disturb_on:", "against")
             where = f" `{says.where.replace('`', '')}`" if says.where else ""
-            st.markdown(f"{icon} **{word}** {plain(says.says)}{where}")
+            lines.append(f"{icon} **{word}** {plain(says.says)}{where}")
+        st.markdown("\n\n".join(lines))  # in one piece: each piece of a page is a message of its own
         if effect := words.remedy(finding.saves_bytes):
             st.markdown(f"{effect[0].upper()}{effect[1:]}.")
         if has_page("causes", finding.cause):

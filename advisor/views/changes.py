@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
-from advisor.planner.together import Together, apply_together
+from advisor.planner.together import Together
 from advisor.render import words
 from advisor.render.changing import cost, effects, place, sizes
 from advisor.report import Report, Step
@@ -14,7 +14,7 @@ from advisor.run import Run
 from advisor.units import show
 from advisor.verdict import needed
 from advisor.views.causes import has_page, library_link
-from advisor.views.together import key, planned, room, ticked
+from advisor.views.together import key, planned, re_estimated, room, ticked
 from advisor.views.words import plain
 
 ANCHOR = "changes"
@@ -111,7 +111,7 @@ def _price(step: Step) -> str:
 
 def _sum(report: Report, chosen: Sequence[str], texts: Sequence[tuple[str, str]]) -> None:
     assert report.run is not None and report.ledger is not None
-    together = apply_together(report.run, chosen)
+    together = re_estimated(report)
     if together is None:
         return
     before, after = report.ledger.peak().bytes, together.ledger.peak().bytes

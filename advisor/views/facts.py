@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import streamlit as st
 
@@ -18,6 +18,7 @@ from advisor.views.words import plain, table
 
 CHIPS_SHOWN = 12
 LEFT_OPEN = "question-left-open"  # the text of a question that the reader cannot answer
+PUT_RIGHT = "an assumption was put right"  # in this run of the page, which then has to run as a whole
 SIZES = (
     ("requested_bytes", "Asked for"),
     ("allocated_bytes", "Allocated by PyTorch"),
@@ -66,17 +67,33 @@ def assumed(report: Report, changed: Callable[[str, str], None]) -> None:
         return
     st.header("What was assumed")
     st.caption("Open what is wrong and put it right: the report is made again with it.")
+    _chips(facts, changed)
+
+
+@st.fragment
+def _chips(facts: Sequence[Fact], changed: Callable[[str, str], None]) -> None:
+    """Opening one runs only this again, for its widget; a value put right runs the page."""
+    if st.session_state.pop(PUT_RIGHT, False):
+        st.rerun()
+
+    def put_right(path: str, key: str) -> None:
+        st.session_state[PUT_RIGHT] = True
+        changed(path, key)
+
     with st.container(horizontal=True):
         for fact in facts[:CHIPS_SHOWN]:
-            _chip(fact, changed)
+            _chip(fact, put_right)
     if len(facts) > CHIPS_SHOWN:
         with st.expander(f"{len(facts) - CHIPS_SHOWN} more"), st.container(horizontal=True):
             for fact in facts[CHIPS_SHOWN:]:
-                _chip(fact, changed)
+                _chip(fact, put_right)
 
 
 def _chip(fact: Fact, changed: Callable[[str, str], None]) -> None:
-    with st.popover(f"{words.field(fact.field)}: {plain(words.value(fact.value))}", width="content"):
+    chip = st.popover(f"{words.field(fact.field)}: {plain(words.value(fact.value))}", width="content", key=f"chip:{fact.field}", on_change="rerun")
+    if not chip.open:  # a dozen widgets take time to send: only the one that is looked at
+        return
+    with chip:
         why = fact.why or (f"the default of {fact.where}" if fact.kind == "default" and fact.where else fact.where) or "no text says so"
         st.caption(f"{words.FACT_KINDS[fact.kind].capitalize()}: {plain(why)}")
         ask(fact.field, fact.value, f"fact:{fact.field}", changed)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from advisor.evidence import Evidence
 from advisor.planner.layouts import Layout, layouts
 from advisor.planner.limits import Limits, limits
 from advisor.run import Run
-from advisor.share import link
 from advisor.units import gib, show, show_count, show_time
+from advisor.views.kept import settings
 from advisor.views.words import plain
 
 _FITS = {True: "✓ fits", False: "✗ does not fit", None: "? card not known"}
@@ -17,21 +16,21 @@ SHOWN = 60
 
 
 @st.cache_data(show_spinner="Estimating the layouts", max_entries=32)
-def _layouts(settings: str, _run: Run) -> list[Layout]:
-    """The layouts of a job, kept by its link."""
-    del settings  # the key; a Run holds caches of its own and is not hashed
+def _layouts(key: str, _run: Run) -> list[Layout]:
+    """The layouts of a job, kept by its settings."""
+    del key  # a Run holds caches of its own and is not hashed
     return layouts(_run)
 
 
 @st.cache_data(show_spinner=False, max_entries=64)
-def _limits(settings: str, _run: Run) -> Limits | None:
-    del settings
+def _limits(key: str, _run: Run) -> Limits | None:
+    del key
     return limits(_run)
 
 
 def show_limits(run: Run) -> None:
     """The most that fits on this card, everything else as it is."""
-    found = _limits(link(run.stated, Evidence()).query, run)
+    found = _limits(settings(run), run)
     if found is None:
         return
     said = [f"micro batch **{found.micro_batch:,}**" if found.micro_batch else "", f"sequence length **{found.seq_len:,}**" if found.seq_len else ""]
@@ -46,7 +45,7 @@ def show_layouts(run: Run) -> None:
     if run.world < 2:
         st.markdown("One card has nothing to lay out. Set the number of cards under More settings, or divide over several (Shard over).")
         return
-    found = _layouts(link(run.stated, Evidence()).query, run)
+    found = _layouts(settings(run), run)
     if not found:
         name = run.job.framework.name
         st.markdown(f"No layout to choose from: {plain(name) if name else 'this framework'} has no tensor, pipeline or context parallelism.")

@@ -10,6 +10,7 @@ import streamlit as st
 from advisor.render import chat, html, json, markdown
 from advisor.report import Report
 from advisor.share import Link
+from advisor.views.kept import kept
 from advisor.views.saving import show_saving
 from advisor.views.words import plain
 
@@ -40,7 +41,7 @@ def show_leaving(report: Report, shared: Link, texts: Sequence[tuple[str, str]] 
             help="Everything, for programs",
         )
         if report.run is not None:
-            job = report.run.stated.to_yaml()
+            job = kept("job file", (report.run,), report.run.stated.to_yaml)
             st.download_button(
                 "Job file",
                 job,
@@ -54,7 +55,7 @@ def show_leaving(report: Report, shared: Link, texts: Sequence[tuple[str, str]] 
             _link(shared)
         show_saving(report, shared, texts)
         with st.popover("Lines for a chat", icon=":material/chat:"):
-            st.code(chat.report(report), language=None, wrap_lines=True)
+            st.code(kept("chat", (report,), lambda: chat.report(report)), language=None, wrap_lines=True)
 
 
 def _link(shared: Link) -> None:

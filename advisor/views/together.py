@@ -7,9 +7,11 @@ from collections.abc import Iterable
 import streamlit as st
 
 from advisor.ledger import Ledger
+from advisor.planner.together import Together, apply_together
 from advisor.report import Plan, Report
 from advisor.units import show
 from advisor.verdict import needed
+from advisor.views.kept import kept
 
 
 def room(ledger: Ledger, usable: int) -> tuple[str, str]:
@@ -42,6 +44,12 @@ def ticked(plan: Plan) -> tuple[str, ...]:
     """What is ticked now."""
     first = planned(plan)
     return tuple(t for t in tickable(plan) if st.session_state.get(key(t), t in first))
+
+
+def re_estimated(report: Report) -> Together | None:
+    """What the ticked changes come to; ``None`` where the run is not known or cannot be estimated."""
+    run, chosen = report.run, ticked(report.plan)
+    return None if run is None else kept("together", (run, chosen), lambda: apply_together(run, chosen))
 
 
 def tick(plan: Plan, chosen: Iterable[str]) -> None:

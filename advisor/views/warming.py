@@ -1,23 +1,61 @@
-"""What the first diagnosis and the Accuracy page take seconds to build, built once while the first reader looks at the first page."""
+"""What the first reader would wait for: loaded before the server answers; the Accuracy page's table a while later."""
 
 from __future__ import annotations
 
+import gc
+import inspect
+import logging
+import pkgutil
 import threading
 import time
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-from advisor import knowledge
+from advisor import knowledge, views
 
-LATER = 20.0  # seconds: the first reader's first diagnosis comes before a table that few open at once
-_SEEN = threading.Event()  # a page has been sent: until then nothing may compete with it
+LATER = 20.0  # seconds: the first reader's first clicks come before a table that few open at once
+TABLES = ("numpy", "PIL.Image", "pandas", "pyarrow.compute")  # Streamlit sends charts, tables and the page's icon with them
+_SEEN = threading.Event()  # a page has been sent
 _ONE = threading.Lock()
+
+
+def load() -> None:
+    """Every piece of page, what Streamlit sends tables with, and the tables that a diagnosis reads: a link is opened and answered once."""
+    for name in TABLES:
+        import_module(name)
+    caching = import_module("streamlit.runtime.caching.cache_data_api")
+    logging.getLogger(caching.__name__).setLevel(logging.ERROR)  # it would warn that no server runs yet, which is meant
+    for piece in pkgutil.iter_modules(views.__path__, f"{views.__name__}."):
+        if not piece.name.endswith("__main__"):
+            import_module(piece.name)
+    from advisor.diagnosis import diagnose, diagnose_reading
+    from advisor.reading import Reading
+    from advisor.render import chat
+    from advisor.share import link, open_link
+
+    sample = min(knowledge.path("samples").glob("*.yaml"))
+    report = diagnose(list(knowledge.load_yaml("samples", sample.name)["files"].items()))
+    if report.run is not None:
+        opened = open_link(link(report.run.stated, report.evidence).query)
+        chat.report(diagnose_reading(Reading(opened.job, opened.evidence)))
+    inspect.stack()  # Streamlit asks for it with its first message; inspect then looks at the file of every module, once
+    settle()
 
 
 def begin() -> None:
     """Start the thread that waits for the first page; it ends with the server."""
-    threading.Thread(target=_warm, name="warming", daemon=True).start()
+    threading.Thread(target=_score, name="warming", daemon=True).start()
+
+
+def settle() -> None:
+    """Take what is loaded out of garbage collection: it stays until the server ends.
+
+    Streamlit collects after each run of a page, and would walk all of the libraries and the knowledge again each time (0.16 s of a core,
+    while nobody else's page can run).
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def seen() -> None:
@@ -38,13 +76,8 @@ def _scored() -> dict[str, Any]:
     return score(sorted(knowledge.path("measurements").glob("*.yaml")))
 
 
-def _warm() -> None:
-    _SEEN.wait()
-    for name in ("pandas", "pyarrow.compute"):  # Streamlit sends charts and tables with them
-        import_module(name)
-    from advisor.diagnosis import diagnose
-
-    sample = min(knowledge.path("samples").glob("*.yaml"))
-    diagnose(list(knowledge.load_yaml("samples", sample.name)["files"].items()))
+def _score() -> None:
+    _SEEN.wait()  # until then nothing may compete with it
     time.sleep(LATER)
     scored()
+    settle()

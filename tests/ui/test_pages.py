@@ -142,7 +142,8 @@ def test_unticking_a_change_takes_it_out_of_the_sum() -> None:
 
 def test_an_assumption_put_right_becomes_a_stated_fact() -> None:
     at = sample("3-dpo-zero2")
-    at.number_input(key="fact:hardware.nodes").set_value(2).run()
+    at.session_state["chip:hardware.nodes"] = True
+    at.run().number_input(key="fact:hardware.nodes").set_value(2).run()
     assert not at.exception
     assert at.session_state.reading.job.hardware.nodes == 2
     assert any(f.field == "hardware.nodes" and f.kind == "stated" for f in at.session_state.report.read)

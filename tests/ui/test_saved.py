@@ -82,7 +82,8 @@ def test_a_diagnosis_is_saved_with_its_text_opened_answered_and_deleted(url: str
 
 def test_what_was_put_right_on_the_page_is_still_so(url: str) -> None:
     at = diagnosed()
-    at.number_input(key="fact:hardware.nodes").set_value(2).run()
+    at.session_state["chip:hardware.nodes"] = True
+    at.run().number_input(key="fact:hardware.nodes").set_value(2).run()
     at.checkbox(key="save:text").check().run()
     id, _ = saved(at)
     kept = store.find(database.connected(url), id)

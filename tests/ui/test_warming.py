@@ -1,9 +1,10 @@
-"""The server loads what a page needs before it answers, and builds the first diagnosis while the first page is read."""
+"""The server loads what a page needs before it answers, and scores the published measurements when the first page has been read a while."""
 
 import argparse
 import os
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,11 +18,11 @@ from advisor.views import warming
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_nothing_is_built_before_a_page_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_scored_before_a_page_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[str] = []
     monkeypatch.setattr(warming, "LATER", 0.0)
     monkeypatch.setattr(warming, "scored", lambda: built.append("accuracy"))
-    monkeypatch.setattr("advisor.diagnosis.diagnose", lambda items: built.append(items[0][0]))
+    monkeypatch.setattr(warming, "settle", lambda: built.append("settled"))
     warming._SEEN.clear()
     warming.begin()
     time.sleep(0.2)
@@ -31,7 +32,23 @@ def test_nothing_is_built_before_a_page_was_seen(monkeypatch: pytest.MonkeyPatch
         if len(built) == 2:
             break
         time.sleep(0.05)
-    assert built[1] == "accuracy"
+    assert built == ["accuracy", "settled"]
+
+
+def test_all_that_a_first_diagnosis_needs_is_loaded_and_never_collected() -> None:
+    code = (
+        "import gc, sys\nfrom advisor.views import warming\nwarming.load()\n"
+        "before = set(sys.modules)\n"
+        "from advisor.diagnosis import diagnose\n"
+        "report = diagnose([('error.txt', sys.stdin.read())])\n"
+        "late = sorted(m for m in set(sys.modules) - before if not m.startswith('advisor.rules.'))\n"
+        "assert report.verdict == 'ooms' and not late, late\n"
+        "assert gc.get_freeze_count() > 100_000 and 'torch' not in sys.modules\n"
+    )
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.79 GiB. GPU 0 has a total capacity of 23.60 GiB of which 7.15 GiB is free."
+    done = subprocess.run([sys.executable, "-c", code], input=error, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "No runtime found" not in done.stderr
 
 
 def test_the_server_starts_by_the_command_that_loads_first(tmp_path: Path) -> None:
