@@ -82,3 +82,28 @@ def test_but_reaches_into_a_section_within_a_section() -> None:
     assert changed.get("rollout.trainer_offloaded.parameters") is True
     assert changed.get("rollout.trainer_offloaded.optimizer") is True
     assert job.but(rollout={"trainer_offloaded": {"optimizer": True}}) == changed
+
+
+class Version(str):
+    """As torch.__version__ is."""
+
+
+class Scalar:
+    """As numpy's scalars are: no subclass of int, and ``item`` gives one."""
+
+    def item(self) -> int:
+        return 3
+
+
+def test_numbers_and_texts_of_live_objects_become_plain() -> None:
+    job = read_job(
+        {"version": 1, "batch": {"micro_batch": Scalar()}, "framework": {"versions": {"torch": Version("2.9.0")}}, "method": {"targets": ("q_proj",)}}
+    )
+    assert job.to_dict() == {
+        "version": 1,
+        "batch": {"micro_batch": 3},
+        "framework": {"versions": {"torch": "2.9.0"}},
+        "method": {"targets": ["q_proj"]},
+    }
+    assert type(job.to_dict()["framework"]["versions"]["torch"]) is str
+    assert job.but(batch={"seq_len": Scalar()}).batch.seq_len == 3

@@ -6,6 +6,7 @@ import difflib
 import re
 import types
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from math import isfinite
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -69,11 +70,25 @@ def validated(kind: type[_T], data: Mapping[str, Any], prefix: str) -> _T:
     Raises:
         JobError: in words, for the first few of what is wrong.
     """
-    try:
+    with suppress(ValidationError):
         return convert(data, kind, strict=False)
+    try:
+        return convert(_plain(data), kind, strict=False)
     except ValidationError as error:
         found = [fault for _, fault in zip(range(MOST), _faults(kind, data, prefix), strict=False)]
         raise JobError("; ".join(found) or _SAID.sub(r"\g<what>", str(error))) from None
+
+
+def _plain(value: Any) -> Any:
+    """The same with numbers and texts of live objects (numpy's, torch's) as Python's own."""
+    if isinstance(value, Mapping):
+        return {_plain(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(inner) for inner in value]
+    for type_ in (bool, str, int, float):
+        if isinstance(value, type_):
+            return type_(value)
+    return value.item() if callable(getattr(value, "item", None)) else value
 
 
 def _faults(kind: type[Section], data: Mapping[Any, Any], prefix: str) -> Iterator[str]:

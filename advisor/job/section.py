@@ -5,7 +5,7 @@ Structs check their content when a mapping is converted (:func:`advisor.job.chec
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, to_builtins
+from msgspec import Meta, Struct, json
 
 Layout = Literal["none", "nf4", "fp4", "int8", "gptq-int4", "awq-int4", "fp8", "mxfp4"]
 Wide = Literal["fp32", "bf16", "fp16"]
@@ -22,5 +22,10 @@ class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
 
     def written(self) -> dict[str, Any]:
         """What is known, in JSON's types."""
-        found: dict[str, Any] = to_builtins(self)
+        found: dict[str, Any] = json.decode(json.encode(self, enc_hook=_said))
         return found
+
+
+def _said(value: Any) -> Any:
+    """What a config of a live object may hold beside JSON's types: a number of numpy, a version or dtype of torch."""
+    return value.item() if callable(getattr(value, "item", None)) else str(value)
