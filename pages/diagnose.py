@@ -19,7 +19,7 @@ from advisor.views.kept import KEPT
 from advisor.views.leaving import show_leaving
 from advisor.views.ledger_chart import show_ledger
 from advisor.views.parts import open_part
-from advisor.views.proving import forget, measured_now, show_proof, show_told, tell
+from advisor.views.proving import forget, measured_figure, measured_now, show_proof, show_told, tell
 from advisor.views.saving import texts_of
 from advisor.views.together import tick, ticks_to_share, untouched
 from advisor.views.verdict import banner, figures, printed
@@ -189,5 +189,5 @@ understood(report)
 show_others(report)
 for note in report.notes:
     st.caption(plain(note))
-show_leaving(report, HELD.leaving, HELD.get("texts", ()))
+show_leaving(report, HELD.leaving, HELD.get("texts", ()), measured_figure(report))
 st.page_link(knowledge.folder("pages") / "explore.py", label="Open this run in Explore", icon=":material/tune:", query_params=HELD.address or None)

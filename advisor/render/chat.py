@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from advisor.render import words
 from advisor.render.changing import cost
+from advisor.render.measured import Figure
 from advisor.report import Report
 from advisor.units import show
 
 LONGEST_LINE = 240
 
 
-def report(report: Report) -> str:
-    """Verdict, the largest parts, the first cause, the first two changes, the question."""
+def report(report: Report, measured: Figure | None = None) -> str:
+    """Verdict, what was measured, the largest parts, the first cause, the first two changes, the question."""
     lines = [f"{words.VERDICTS[report.verdict]}: {report.sentence}"]
+    if measured is not None:
+        lines.append(measured.sentence())
     if report.ledger is not None and report.ledger.peak().bytes:
         parts = sorted(report.ledger.by_part().items(), key=lambda kv: -kv[1])[:3]
         lines.append("Largest: " + ", ".join(f"{words.part(p).lower()} {show(size)}" for p, size in parts))

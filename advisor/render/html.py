@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from advisor.render import changing, words
+from advisor.render.measured import Figure
 from advisor.render.quoted import quoted
 from advisor.report import Report
 from advisor.units import show
@@ -19,10 +20,19 @@ pre{padding:.6rem;overflow-x:auto;border:1px solid color-mix(in srgb,currentColo
 """.strip()
 
 
-def report(report: Report) -> str:
-    """The whole diagnosis."""
+def report(report: Report, measured: Figure | None = None) -> str:
+    """The whole diagnosis; with what was measured of the run, where something was."""
     body = "\n".join(
-        (*_head(report), *_peak(report), *_causes(report), *_plan(report), *_question(report), *_disagreements(report), *_facts(report), *_others(report))
+        (
+            *_head(report, measured),
+            *_peak(report),
+            *_causes(report),
+            *_plan(report),
+            *_question(report),
+            *_disagreements(report),
+            *_facts(report),
+            *_others(report),
+        )
     )
     title = f"{words.VERDICTS[report.verdict]}: training memory advisor"
     return (
@@ -31,8 +41,10 @@ def report(report: Report) -> str:
     )
 
 
-def _head(report: Report) -> Iterator[str]:
+def _head(report: Report, measured: Figure | None) -> Iterator[str]:
     yield f"<h1>{escape(words.VERDICTS[report.verdict])}</h1><p>{escape(report.sentence)}</p>"
+    if measured is not None:
+        yield f"<p>{escape(measured.sentence())}</p>"
     if (said := quoted(report.evidence.failure, report.ledger)) is not None:
         yield f"<p>Quoted from the error: {escape(said)}</p>"
 

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from advisor.ledger import Ledger
+from advisor.render.measured import Figure
 from advisor.report import Plan, Report
 from advisor.resolving.contradictions import contradictions
 from advisor.run import Run
@@ -22,8 +23,8 @@ def text(data: dict[str, Any]) -> str:
     return json.dumps(data, indent=2, ensure_ascii=False, default=str)
 
 
-def of_report(report: Report) -> dict[str, Any]:
-    """What ``advisor diagnose --json`` prints."""
+def of_report(report: Report, measured: Figure | None = None) -> dict[str, Any]:
+    """What ``advisor diagnose --json`` prints; ``measured``: a figure that the page holds of the same run."""
     return {
         "version": 1,
         "verdict": report.verdict,
@@ -43,6 +44,7 @@ def of_report(report: Report) -> dict[str, Any]:
         "job": report.run.job.to_dict() if report.run else {},
         "deviations": [d.to_json() for d in report.run.deviations] if report.run else [],
         "ledger": of_ledger(report.run, report.ledger, report.verdict) if report.run and report.ledger else {},
+        "measured": measured.to_json() if measured is not None else None,
         "capacity": {"usable": report.capacity_bytes, "why": report.capacity_why},
         "failures": [_failure(f) for f in report.evidence.failures],
         "read": [fact.to_json() for fact in report.read],

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from advisor.render import changing, words
+from advisor.render.measured import Figure
 from advisor.render.quoted import quoted
 from advisor.report import Finding, Report, Step
 from advisor.units import show
 
 
-def report(report: Report) -> str:
-    """The whole diagnosis."""
+def report(report: Report, measured: Figure | None = None) -> str:
+    """The whole diagnosis; with what was measured of the run, where something was."""
     blocks = [
         f"## {words.VERDICTS[report.verdict]}",
         escape(report.sentence),
+        escape(measured.sentence()) if measured is not None else "",
         escape(quoted(report.evidence.failure, report.ledger) or ""),
         *_peak(report),
         *_causes(report),

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from advisor.render import chat, html, json, markdown
+from advisor.render.measured import Figure
 from advisor.report import Report
 from advisor.share import Link
 from advisor.views.kept import kept
@@ -15,13 +16,13 @@ from advisor.views.saving import show_saving
 from advisor.views.words import plain
 
 
-def show_leaving(report: Report, shared: Link, texts: Sequence[tuple[str, str]] = ()) -> None:
-    """Link, downloads and saving, all from the same report; ``texts`` is what was pasted."""
+def show_leaving(report: Report, shared: Link, texts: Sequence[tuple[str, str]] = (), measured: Figure | None = None) -> None:
+    """Link, downloads and saving, all from the same report; ``texts`` is what was pasted, ``measured`` what was measured of the run."""
     st.header("Take it with you")
     with st.container(horizontal=True):
         st.download_button(
             "Markdown",
-            lambda: markdown.report(report),
+            lambda: markdown.report(report, measured),
             "diagnosis.md",
             "text/markdown",
             on_click="ignore",
@@ -29,11 +30,17 @@ def show_leaving(report: Report, shared: Link, texts: Sequence[tuple[str, str]] 
             help="For an issue or a wiki",
         )
         st.download_button(
-            "HTML", lambda: html.report(report), "diagnosis.html", "text/html", on_click="ignore", icon=":material/web:", help="One page that opens offline"
+            "HTML",
+            lambda: html.report(report, measured),
+            "diagnosis.html",
+            "text/html",
+            on_click="ignore",
+            icon=":material/web:",
+            help="One page that opens offline",
         )
         st.download_button(
             "JSON",
-            lambda: json.text(json.of_report(report)),
+            lambda: json.text(json.of_report(report, measured)),
             "diagnosis.json",
             "application/json",
             on_click="ignore",
@@ -55,7 +62,7 @@ def show_leaving(report: Report, shared: Link, texts: Sequence[tuple[str, str]] 
             _link(shared)
         show_saving(report, shared, texts)
         with st.popover("Lines for a chat", icon=":material/chat:"):
-            st.code(kept("chat", (report,), lambda: chat.report(report)), language=None, wrap_lines=True)
+            st.code(kept("chat", (report, measured), lambda: chat.report(report, measured)), language=None, wrap_lines=True)
 
 
 def _link(shared: Link) -> None:

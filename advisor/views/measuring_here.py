@@ -37,10 +37,18 @@ def command(job: Path, answer: Path) -> list[str]:
     return [sys.executable, "-m", "advisor.measurement", str(job), "--out", str(answer), "--device", "cuda"]  # a GPU is here: the CPU is not what was asked for
 
 
+class Asked(Struct, frozen=True):
+    """What is measured: the job, which run it is (the query of its link), and whether that has the ticked changes."""
+
+    job: Job
+    of: str
+    changed: bool
+
+
 class Measuring(Struct):
     """One measurement, from the click to its end."""
 
-    job: Job
+    asked: Asked
     said: list[str] = field(default_factory=list)
     process: subprocess.Popen[str] | None = None
     started: float | None = None
@@ -52,7 +60,7 @@ class Measuring(Struct):
         self.started = time.monotonic()
         with TemporaryDirectory() as folder:
             source, answer = Path(folder) / "job.json", Path(folder) / "answer.json"
-            source.write_text(json.dumps(self.job.to_dict(), default=str), encoding="utf-8")
+            source.write_text(json.dumps(self.asked.job.to_dict(), default=str), encoding="utf-8")
             if self.cancelled:
                 return ""
             errors = Path(folder) / "said.txt"
@@ -88,26 +96,28 @@ class Measuring(Struct):
         return self.future is None or self.future.done()
 
 
-def show_local(job: Job, key: str, take: Callable[[str], None]) -> None:
-    """A button, progress, and at the end ``take`` with the answer's JSON."""
+def show_local(asked: Asked, key: str, take: Callable[[str, Asked], None]) -> None:
+    """A button, progress, and at the end ``take`` with the answer's JSON and the run that it is of: other changes may be ticked by then."""
     going: Measuring | None = st.session_state.get(KEPT)
     if going is not None and going.done:
         del st.session_state[KEPT]
         if going.cancelled or going.future is None or going.future.cancelled():
             st.markdown("The measurement was cancelled; nothing is left of it.")
         else:
-            take(going.future.result())
+            take(going.future.result(), going.asked)
             st.rerun()
         going = None
     if going is None:
         st.markdown("Real steps on this machine's GPU with random weights and tokens: no model is downloaded and no data is needed. It takes about a minute.")
-        st.button("Measure it here", key=f"{key}:go", icon=":material/straighten:", on_click=_go, args=(job,))
+        st.button("Measure it here", key=f"{key}:go", icon=":material/straighten:", on_click=_go, args=(asked,))
     else:
+        if going.asked.of != asked.of:
+            st.markdown("A measurement of the run as it was ticked before is going on. It is kept for that run.")
         _progress(going, key)
 
 
-def _go(job: Job) -> None:
-    going = Measuring(job)
+def _go(asked: Asked) -> None:
+    going = Measuring(asked)
     going.future = pool().submit(going.work)
     st.session_state[KEPT] = going
 

@@ -8,22 +8,23 @@ from msgspec import Struct
 from advisor.compare import CompareError, Side, of_job, of_json
 from advisor.evidence import Evidence
 from advisor.job import Job, JobError
-from advisor.planner.together import apply_together
 from advisor.render import words
 from advisor.render.json import of_ledger
+from advisor.render.measured import Figure
 from advisor.report import Report
 from advisor.run import Run
 from advisor.share import Measured, link, open_link
 from advisor.share.measured import MAX_DEVICE
-from advisor.units import show
 from advisor.verdict import judge
+from advisor.views.kept import kept
 from advisor.views.measuring import MAX_BYTES, of_text, show_measured
-from advisor.views.measuring_here import local_gpu, show_local
+from advisor.views.measuring_here import Asked, local_gpu, show_local
 from advisor.views.probing import as_set, probed, show_probe
-from advisor.views.together import ticked
+from advisor.views.together import re_estimated, ticked
 from advisor.views.words import plain
 
-KEPT = "measured"  # what this session measured: Found
+KEPT = "measured"  # what this session measured: {the query of the run's link: Found}, the latest last
+MOST_KEPT = 8
 TOLD = "measured-told"  # what the link that was opened says of it, what it ticked and of which run: (Measured, techniques, query)
 DECIDING = ("model.name", "batch.micro_batch", "batch.seq_len", "method.kind", "precision.weights", "optimizer.name", "activations.checkpointing")
 WHERE_IT_RAN = frozenset({"version", "framework", "hardware", "load"})  # sections that measuring itself settles
@@ -54,25 +55,31 @@ def show_proof(report: Report) -> None:
 
 def measured_now(report: Report) -> Measured | None:
     """What was measured of this report's run, with the changes that are ticked now, here or by whoever shared the link."""
-    kept: Found | None = st.session_state.get(KEPT)
-    if kept is None or report.run is None:
-        told, chosen, of = st.session_state.get(TOLD) or (None, (), "")
-        other = report.run is None or of != _query(report.run)  # another page of this session may show another report
-        return None if told is None or other or (told.changed and chosen != ticked(report.plan)) else told
-    run = _with_ticks(report) if kept.told.changed else report.run
-    return kept.told if run is not None and _query(run) == kept.of else None
+    if report.run is None:
+        return None
+    here: dict[str, Found] = st.session_state.get(KEPT) or {}
+    for run in (_with_ticks(report), report.run) if here else ():
+        if run is not None and (found := here.get(_query(run))) is not None:
+            return found.told
+    told, chosen, of = st.session_state.get(TOLD) or (None, (), "")
+    other = of != _query(report.run)  # another page of this session may show another report
+    return None if told is None or other or (told.changed and chosen != ticked(report.plan)) else told
+
+
+def measured_figure(report: Report) -> Figure | None:
+    """The same with the estimate of that run beside it."""
+    found = measured_now(report)
+    run = None if found is None else _with_ticks(report) if found.changed else report.run
+    if found is None or run is None:
+        return None
+    estimated = kept("estimate beside", (run,), lambda: _estimate(run))
+    return Figure(found.bytes, found.device, found.changed, found.software, estimated, told=not st.session_state.get(KEPT))
 
 
 def show_told(report: Report) -> None:
     """The measured figure beside the estimate, right under the verdict."""
-    found = measured_now(report)
-    if found is None or report.run is None:
-        return
-    run = _with_ticks(report) if found.changed else report.run
-    which = "With the ticked changes" if found.changed else "The run as it was"
-    beside = _estimate_beside(run, found)
-    by = "" if KEPT in st.session_state else " This is what the link says; its estimate was computed again here."
-    st.markdown(f":material/straighten: **Measured** on {plain(found.device)}. {which}: **{show(found.bytes)}** allocated at the peak{beside}.{by}")
+    if (found := measured_figure(report)) is not None:
+        st.markdown(f":material/straighten: {plain(found.sentence()).replace('Measured', '**Measured**', 1)}")
 
 
 def tell(report: Report, told: Measured | None) -> None:
@@ -86,13 +93,11 @@ def forget() -> None:
     st.session_state.pop(TOLD, None)
 
 
-def _estimate_beside(run: Run | None, found: Measured) -> str:
+def _estimate(run: Run) -> int | None:
     try:
-        side = of_job("estimate", as_set(run).job) if run is not None else None
+        return of_job("estimate", as_set(run).job).totals.get("max_allocated")
     except (CompareError, JobError):
-        side = None
-    estimated = side.totals.get("max_allocated") if side is not None else None
-    return "" if not estimated else f", estimated {show(estimated)} ({(estimated / found.bytes - 1):+.1%})"
+        return None
 
 
 def _chosen(report: Report) -> tuple[Run, bool]:
@@ -113,13 +118,12 @@ def _label(which: str, count: int) -> str:
 
 
 def _with_ticks(report: Report) -> Run | None:
-    chosen = ticked(report.plan)
-    together = apply_together(report.run, chosen) if chosen and report.run is not None else None
+    together = re_estimated(report) if ticked(report.plan) else None
     return None if together is None else together.run
 
 
 def _query(run: Run) -> str:
-    return link(as_set(run).job, Evidence()).query
+    return kept("query", (run,), lambda: link(as_set(run).job, Evidence()).query)
 
 
 def _measure(run: Run, *, changed: bool) -> None:
@@ -127,7 +131,7 @@ def _measure(run: Run, *, changed: bool) -> None:
     job = as_set(run).job
     of = _query(run)
     if local_gpu():
-        show_local(job, "prove-here", lambda text: _take(text, of, changed=changed))
+        show_local(Asked(job, of, changed), "prove-here", _ended)
     else:
         st.markdown("On the machine with the GPU, beside the job file. Weights and tokens are random: no model is downloaded and no data is needed.")
         st.download_button("Job file", job.to_yaml(), "job.yaml", "application/yaml", on_click="ignore", icon=":material/settings:", key="prove-job")
@@ -142,9 +146,19 @@ def _measure(run: Run, *, changed: bool) -> None:
     )
     if complaint := st.session_state.pop("prove-complaint", None):
         st.warning(plain(complaint), icon=":material/info:")
-    kept: Found | None = st.session_state.get(KEPT)
-    if kept is not None and kept.of == of:
-        _beside(run, kept)
+    if said := st.session_state.pop("prove-ended", None):
+        st.markdown(f":material/check_circle: {said}")
+    found: Found | None = (st.session_state.get(KEPT) or {}).get(of)
+    if found is not None:
+        _beside(run, found)
+
+
+def _ended(text: str, asked: Asked) -> None:
+    """A measurement of this machine belongs to the run that it was started of, whatever is ticked now."""
+    _take(text, asked.of, changed=asked.changed)
+    if asked.of in (st.session_state.get(KEPT) or {}):
+        which = "with the changes that were ticked when it began" if asked.changed else "as it was"
+        st.session_state["prove-ended"] = f"The run {which} is measured. The figure stands with that run, under the verdict and here."
 
 
 def _dropped(of: str, *, changed: bool) -> None:
@@ -167,7 +181,12 @@ def _take(text: str | bytes, of: str, *, changed: bool) -> None:
         return
     st.session_state.pop(TOLD, None)
     device = str(data.get("device", "a device that was not named"))[:MAX_DEVICE]
-    st.session_state[KEPT] = Found(text, of, Measured(side.totals["max_allocated"], device, changed))
+    software = tuple(f"{name} {version}" for name, version in side.software.items())
+    here: dict[str, Found] = st.session_state.setdefault(KEPT, {})
+    here.pop(of, None)
+    here[of] = Found(text, of, Measured(side.totals["max_allocated"], device, changed, software))
+    for old in list(here)[:-MOST_KEPT]:
+        del here[old]
 
 
 def _differing(of: str, measured: Job) -> str:
@@ -185,8 +204,8 @@ def _differing(of: str, measured: Job) -> str:
     return next((words.field(path).lower() for path in DECIDING if open_link(of).job.get(path) not in (None, measured.get(path))), "")
 
 
-def _beside(run: Run, kept: Found) -> None:
-    measured, _, data, _ = of_text(kept.text)
+def _beside(run: Run, found: Found) -> None:
+    measured, _, data, _ = of_text(found.text)
     if measured is None:
         return
     sides: list[Side] = []

@@ -8,12 +8,15 @@ import logging
 import pkgutil
 import threading
 import time
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 from advisor import knowledge, views
 
+Frozen = Mapping[str, Any]
 LATER = 20.0  # seconds: the first reader's first clicks come before a table that few open at once
 TABLES = ("numpy", "PIL.Image", "pandas", "pyarrow.compute")  # Streamlit sends charts, tables and the page's icon with them
 _SEEN = threading.Event()  # a page has been sent
@@ -63,17 +66,25 @@ def seen() -> None:
     _SEEN.set()
 
 
-def scored() -> dict[str, Any]:
-    """The estimates beside every published measurement; computed once, by whoever comes first."""
+def scored() -> Frozen:
+    """The estimates beside every published measurement; computed once, by whoever comes first, and read by all sessions."""
     with _ONE:
         return _scored()
 
 
 @cache
-def _scored() -> dict[str, Any]:
+def _scored() -> Frozen:
     from advisor.accuracy import score
 
-    return score(sorted(knowledge.path("measurements").glob("*.yaml")))
+    found: Frozen = frozen(score(sorted(knowledge.path("measurements").glob("*.yaml"))))
+    return found
+
+
+def frozen(value: Any) -> Any:
+    """The same with read-only mappings and tuples, all the way down."""
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: frozen(item) for key, item in value.items()})
+    return tuple(map(frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _score() -> None:

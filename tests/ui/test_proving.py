@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from advisor.evidence import Evidence
 from advisor.render.json import of_ledger
+from advisor.render.measured import Figure
 from advisor.run import Run
 from advisor.share import Measured, link, measured_of, with_measured
 from advisor.verdict import of_run
@@ -68,7 +69,7 @@ def test_the_ticked_plan_is_measured_and_report_and_link_say_so() -> None:
     at.file_uploader(key="prove-file").upload("measured.json", result(ticked_run(at)).encode()).run()
     assert not at.exception
     said = texts(at)
-    assert "**Measured** on NVIDIA A100" in said and "With the ticked changes" in said and "(+0.0%)" in said
+    assert "**Measured** on NVIDIA A100" in said and "with the ticked changes" in said and "(+0.0%)" in said
     told = measured_of(parameters(at))
     assert told is not None and told.changed and told.device == "NVIDIA A100-SXM4-40GB"
 
@@ -109,10 +110,15 @@ def test_a_link_carries_device_names_of_any_form() -> None:
     from advisor.job import Job
 
     for device in ("NVIDIA H100, 80GB 'x'", "a:b(c)!", "x" * 500, ""):
-        made = with_measured(link(Job(), Evidence()), Measured(123_456_789_012, device, changed=False))
+        made = with_measured(link(Job(), Evidence()), Measured(123_456_789_012, device, False, ("torch 2.6.0+cu124", "odd, 'one'")))
         back = measured_of(made.query)
         assert back == measured_of(made.parameters)
-        assert back is not None and back.device == device[:80] and abs(back.bytes - 123_456_789_012) < 2**30 / 100
+        assert (
+            back is not None
+            and back.device == device[:80]
+            and back.software == ("torch 2.6.0+cu124", "odd, 'one'")
+            and abs(back.bytes - 123_456_789_012) < 2**30 / 100
+        )
 
 
 def test_a_local_gpu_measures_at_one_click(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -132,6 +138,45 @@ def test_a_local_gpu_measures_at_one_click(monkeypatch: pytest.MonkeyPatch, tmp_
     at.run()
     assert not at.exception
     assert "**Measured** on NVIDIA A100" in texts(at)
+
+
+def test_a_measurement_that_ends_after_other_ticks_is_kept_for_its_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    at = diagnosis()
+    answer = tmp_path / "answer.json"
+    answer.write_text(result(ticked_run(at)))
+    code = f"import shutil, sys, time; time.sleep(1); shutil.copy({str(answer)!r}, sys.argv[1])"
+    monkeypatch.setattr(measuring_here, "command", lambda job, out: [sys.executable, "-c", code, str(out)])
+    monkeypatch.setattr(proving, "local_gpu", lambda: True)
+    at.run()
+    at.button(key="prove-here:go").click().run()
+    going = at.session_state[measuring_here.KEPT]
+    first = next(box for box in at.checkbox if str(box.key).startswith("tick:"))
+    first.uncheck().run()
+    going.future.result(timeout=30)
+    at.run()
+    assert not at.exception
+    assert "is measured" in texts(at) and not at.warning, [w.value for w in at.warning]
+    assert "**Measured** on" not in texts(at), "the run with other ticks was not measured"
+    first = next(box for box in at.checkbox if box.key == first.key)
+    first.check().run()
+    assert "**Measured** on NVIDIA A100" in texts(at)
+
+
+def test_every_form_in_which_a_report_leaves_says_what_was_measured() -> None:
+    from advisor.render import chat, html, markdown
+    from advisor.render import json as as_json
+
+    at = diagnosis()
+    at.file_uploader(key="prove-file").upload("measured.json", result(ticked_run(at), software={"torch": "2.6.0"}).encode()).run()
+    report, told = at.session_state.report, measured_of(parameters(at))
+    assert told is not None and told.software == ("torch 2.6.0",)
+    figure = Figure(told.bytes, told.device, told.changed, told.software, told.bytes, told=True)
+    for said in (markdown.report(report, figure), html.report(report, figure), chat.report(report, figure)):
+        assert "Measured on NVIDIA A100-SXM4-40GB (torch 2.6.0), with the ticked changes:" in said and "(+0.0%)" in said
+    data = as_json.of_report(report, figure)["measured"]
+    assert data["kind"] == "measured" and data["software"] == ["torch 2.6.0"] and data["max_allocated"] == told.bytes and data["from"] == "link"
+    assert as_json.of_report(report)["measured"] is None and "Measured" not in markdown.report(report)
+    assert "Measured on NVIDIA A100" in next(c.value for c in at.code if "Largest:" in c.value), "the lines for a chat on the page"
 
 
 def test_a_running_measurement_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:

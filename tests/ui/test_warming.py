@@ -72,3 +72,11 @@ def test_the_server_starts_by_the_command_that_loads_first(tmp_path: Path) -> No
     finally:
         server.terminate()
         server.communicate(timeout=20)
+
+
+def test_the_shared_scores_cannot_be_changed_by_a_session() -> None:
+    found = warming.frozen({"n": 1, "cases": [{"id": "a", "widths": [1.0, 2.0]}], "by": {"x": {"n": 2}}})
+    assert found["cases"][0]["widths"] == (1.0, 2.0) and dict(found["by"]["x"]) == {"n": 2}
+    for inner in (found, found["by"], found["cases"][0]):
+        with pytest.raises(TypeError):
+            inner["n"] = 3
