@@ -22,6 +22,14 @@ EAGER_UNTIL: dict[str, tuple[int, ...] | None] = {
     "gptj": (5, 20), "bloom": None, "mpt": None, "gpt_neo": None, "codegen": None, "gpt_oss": None, "gpt_neox_japanese": None,
     "deberta-v2": None, "deberta": None, "longt5": None, "switch_transformers": None,
 }  # fmt: skip
+# Families whose eager code calls softmax without a dtype, so that 16-bit scores stay 16-bit, and the version that ends it. Read in the wheels of 4.28,
+# 4.36, 4.41, 4.46, 4.48, 4.50, 4.53, 4.57, 5.0 and 5.24 (softmax in modeling_*.py); a bound between two read versions is the later. Code of one's own
+# that is written as one of these families has no dtype there either (nanoGPT, nn.MultiheadAttention, LLMs-from-scratch).
+NARROW_UNTIL: dict[str, tuple[int, ...] | None] = {
+    "gpt2": None, "bert": None, "roberta": None, "xlm-roberta": None, "camembert": None, "electra": None, "distilbert": None, "deberta": None,
+    "deberta-v2": None, "bart": None, "mbart": None, "m2m_100": None, "pegasus": None, "whisper": None, "falcon": None, "gpt_oss": None,
+    "gpt_neox": (4, 50), "opt": (4, 50), "opt-350m": (4, 50), "vit": (4, 50),
+}  # fmt: skip
 RECENT = (5, 10)  # a family that learnt it after this is taken for eager where no version is known
 BROADCASTS = frozenset({"falcon"})  # one key head is left to broadcast: heads differ, which no fused kernel takes (modeling_falcon.FalconAttention)
 NATIVE_GROUPS_SINCE = (4, 54)  # transformers' sdpa_attention_forward passes enable_gqa instead of repeating
@@ -65,8 +73,21 @@ def eager_only(ctx: Context) -> bool:
 
 
 def narrow_softmax(ctx: Context) -> bool:
-    """Whether the softmax of eager code runs in the scores' own dtype: gpt-oss (scores and sinks joined), T5 since it knows sdpa."""
-    return ctx.source == "huggingface" and (ctx.arch.model_type == "gpt_oss" or (ctx.arch.model_type in ("t5", "mt5", "umt5") and not eager_only(ctx)))
+    """Whether the softmax of eager code runs in the scores' own dtype: older families', gpt-oss's (scores and sinks joined), T5's since it knows sdpa."""
+    if ctx.source not in ("huggingface", "remote-code"):
+        return False
+    kind = ctx.arch.model_type
+    if kind in ("t5", "mt5", "umt5"):
+        return ctx.source == "huggingface" and not eager_only(ctx)
+    if kind not in NARROW_UNTIL or (kind.startswith("opt") and ctx.job.precision.compute == "fp16"):  # OPT widened fp16 scores only
+        return False
+    end = NARROW_UNTIL[kind]
+    return end is None or ctx.source == "remote-code" or not ctx.at_least("transformers", *end)
+
+
+def softmax_keeps_scores(ctx: Context) -> bool:
+    """Whether autograd keeps what goes into a softmax as well as what comes out (torch before 1.11: pytorch issue 64000, pull request 66018)."""
+    return not ctx.at_least("torch", 1, 11)
 
 
 def capped(ctx: Context) -> bool:

@@ -47,7 +47,7 @@ def depth_key(run: Run) -> str:
         Refused: the layers are not all alike, or the config does not say how many there are.
     """
     arch = run.architecture
-    if arch is None or len(arch.blocks) != 1 or arch.vision or arch.encoder_decoder:
+    if arch is None or len(arch.blocks) != 1 or arch.vision or arch.encoder_decoder or not arch.vocab:
         raise Refused("its layers are not all alike")
     config = building.config_of(run.effective)
     for key in LAYER_KEYS:

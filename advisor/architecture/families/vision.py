@@ -123,10 +123,8 @@ def _vit(keys: Keys) -> Architecture:
         max_positions=None,
         norm="layernorm",
         activation=keys.word("hidden_act", default="gelu"),
-        blocks=(),
+        blocks=(replace(tower.block, kind="encoder"),),  # the tower is the model: its patches are the sequence
         outer=(*tower.outer, *linear("classifier", tower.hidden, classes, "other", bias=True)),
-        vision=(tower.block,),
-        vision_hidden=tower.hidden,
         attention_dropout=keys.fraction("attention_probs_dropout_prob"),
         hidden_dropout=keys.fraction("hidden_dropout_prob"),
         causal=False,

@@ -124,7 +124,8 @@ def scores(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, d
         scaled = tape.run("mask", (scaled,), one, scaled.element, pairs=True, shares=True, label="masked scores")
     e = scaled.element if s.narrow_softmax and not s.autocast else 4
     wide = cast_pairs(tape, scaled, e)
-    weights = tape.run("softmax", (wide,), one, e, pairs=True, saves_output=True, label="attention weights fp32" if e == 4 else "attention weights")
+    kept = (wide,) if s.softmax_keeps else ()
+    weights = tape.run("softmax", (wide,), one, e, pairs=True, saves=kept, saves_output=True, label="attention weights fp32" if e == 4 else "attention weights")
     narrow = cast_pairs(tape, weights, q.element)
     dropped = dropout(tape, s, narrow, s.attention_dropout, "attention weights", pairs=True)
     y = tape.run("weights x value", (dropped, v), heads * dv, q.element, saves=(dropped, v), label="attention output heads first")
