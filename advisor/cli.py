@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 COMMANDS = {
     "diagnose": "why a run ran out of memory, and what to change first",
@@ -109,9 +109,13 @@ def _say_as_json(arguments: list[str], sentence: str, verdict: str, code: int) -
 
 
 class _Parser(argparse.ArgumentParser):
-    """Remembers what it complained of."""
+    """Remembers what it complained of, and says where its help cannot be written (argparse keeps silent then)."""
 
     complaint = "the command line is wrong"
+
+    def print_help(self, file: Any = None) -> None:
+        with printing():
+            print(self.format_help(), end="", file=file, flush=True)
 
     def error(self, message: str) -> NoReturn:
         _Parser.complaint = message
@@ -120,12 +124,14 @@ class _Parser(argparse.ArgumentParser):
 
 def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_overview())
+        with printing():
+            print(_overview(), flush=True)
         return 0 if arguments else 2
     if arguments[0] in ("--version", "-V"):
         from advisor import __version__
 
-        print(f"advisor {__version__}")
+        with printing():
+            print(f"advisor {__version__}", flush=True)
         return 0
     name = arguments[0]
     if name not in COMMANDS:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 MAX_LINE = 64 * 1024 * 1024
+MAX_ROWS = 200_000_000  # of all files together, and seconds: what lies beyond is no matter of a minute or two any more
+MAX_SECONDS = 1800.0
+MAX_COLUMNS_BYTES = 256 << 30  # unpacked, as a parquet file says of itself
+BATCH_ROWS, MAX_BATCH = 1024, 512 * 1024 * 1024  # rows that are unpacked at a time, and their bytes
 MAX_ABOUT = 16 * 1024 * 1024
 HEAD = 4096  # bytes by which text is told from what is none
 # what datasets 5.2 (config.py) writes beside the data; a map's results are in cache-*.arrow
@@ -23,13 +28,16 @@ def rows(path: Path) -> Iterator[Any]:
     """The rows of a file or a folder, in the order in which a loader numbers them.
 
     Raises:
-        LengthsError: a file in it is not what its name says.
+        LengthsError: a file in it is not what its name says, or there is more than is read.
     """
-    if not path.is_dir():
-        yield from _READERS.get(path.suffix.lower(), _plain)(path)
-        return
-    for file in files(path):
-        yield from _READERS[file.suffix.lower()](file)
+    ends, number = time.monotonic() + MAX_SECONDS, 0
+    for file in files(path) if path.is_dir() else [path]:
+        for row in _READERS.get(file.suffix.lower(), _plain)(file):
+            number += 1
+            if number > MAX_ROWS or (number % BATCH_ROWS == 0 and time.monotonic() > ends):
+                why = f"more than {MAX_ROWS:,} rows" if number > MAX_ROWS else f"more than {MAX_SECONDS / 60:.0f} minutes of reading ({number:,} rows)"
+                raise LengthsError(f"{path.name} holds {why}; give some of its files, or a part of it")
+            yield row
 
 
 def files(folder: Path) -> list[Path]:
@@ -124,9 +132,16 @@ def _parquet(path: Path) -> Iterator[Any]:
     parquet = import_module("pyarrow.parquet")  # loaded only for this form
     try:
         file = parquet.ParquetFile(path)
-    except ValueError as error:
+    except _refusals() as error:
         raise LengthsError(f"{path.name} is no parquet file: {str(error).splitlines()[0]}") from None
-    yield from _batches(path, file.iter_batches(batch_size=1024))
+    about = file.metadata
+    unpacked = sum(about.row_group(number).total_byte_size for number in range(about.num_row_groups))
+    if about.num_rows > MAX_ROWS or unpacked > MAX_COLUMNS_BYTES:
+        raise LengthsError(
+            f"{path.name} says that it holds {about.num_rows:,} rows, {unpacked >> 30:,} GiB unpacked; up to {MAX_ROWS:,} rows and "
+            f"{MAX_COLUMNS_BYTES >> 30} GiB are read. Give a part of it"
+        )
+    yield from _batches(path, file.iter_batches(batch_size=BATCH_ROWS))
 
 
 def _arrow(path: Path) -> Iterator[Any]:
@@ -143,11 +158,23 @@ def _arrow(path: Path) -> Iterator[Any]:
         yield from _batches(path, stream)
 
 
+def _refusals() -> tuple[type[Exception], ...]:
+    """What arrow raises over a file that is damaged, uses what it does not know, or asks for more memory than there is."""
+    return (ValueError, OSError, NotImplementedError, import_module("pyarrow").ArrowException)
+
+
 def _batches(path: Path, batches: Iterable[Any]) -> Iterator[Any]:
     try:
-        for batch in batches:
-            yield from batch.to_pylist()
-    except (ValueError, OSError) as error:
+        for whole in batches:  # an arrow file's batches are as large as its writer made them
+            for start in range(0, whole.num_rows, BATCH_ROWS):
+                batch = whole.slice(start, BATCH_ROWS)
+                if batch.nbytes > MAX_BATCH:
+                    size = f"{batch.nbytes >> 20:,} MiB in {batch.num_rows:,} rows; up to {MAX_BATCH >> 20} MiB are unpacked at a time"
+                    raise LengthsError(f"{path.name} holds {size}. Leave out the columns that are no text or tokens")
+                yield from batch.to_pylist()
+    except LengthsError:
+        raise
+    except _refusals() as error:
         raise LengthsError(f"{path.name} can not be read: {str(error).splitlines()[0]}") from None
 
 

@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor import lengths
+from advisor import lengths, rows
 from advisor.cli import main
 from advisor.rows import LengthsError
 
@@ -40,6 +40,34 @@ def test_forms_agree(tmp_path: Path) -> None:
     found = [lengths.measure(tmp_path / name) for name in ("a.jsonl", "b.json", "c.txt", "d.parquet")]
     assert all(f == found[0] for f in found)
     assert found[0].longest == ((1000, 3), (100, 2), (10, 1), (1, 0))
+
+
+def test_parquet_is_read_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(pyarrow.table({"text": ["x" * 4000] * 3000}), tmp_path / "d.parquet")
+    assert lengths.measure(tmp_path / "d.parquet").samples == 3000
+    for bound, value, says in (
+        ("MAX_ROWS", 2999, "says that it holds 3,000 rows"),
+        ("MAX_COLUMNS_BYTES", 100, "Give a part of it"),
+        ("MAX_BATCH", 1 << 20, "3 MiB in 1,024 rows"),
+        ("MAX_SECONDS", -1.0, "minutes of reading"),
+    ):
+        with monkeypatch.context() as tight:
+            tight.setattr(rows, bound, value)
+            with pytest.raises(LengthsError, match=says):
+                lengths.measure(tmp_path / "d.parquet")
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "d.parquet").read_bytes()[:200])
+    with pytest.raises(LengthsError, match="no parquet file"):
+        lengths.measure(tmp_path / "cut.parquet")
+
+
+@pytest.mark.parametrize(("bound", "value", "says"), [("MAX_ROWS", 9, "more than 9 rows"), ("MAX_SECONDS", -1.0, "minutes of reading")])
+def test_rows_and_seconds_are_bounded_in_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: float, says: str) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n' * 2048)
+    monkeypatch.setattr(rows, bound, value)
+    with pytest.raises(LengthsError, match=says):
+        lengths.measure(tmp_path / "a.jsonl")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -45,6 +46,9 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         print(f"advisor: {command[0]} can not be started: {error.strerror or error}", file=sys.stderr)
         return NOT_EXECUTABLE
+    for why, size in ended.lost.items():  # the exit code stays the program's: it has not failed
+        with contextlib.suppress(OSError):  # standard error may lie on the same full disk
+            print(f"advisor: {size:,} bytes of the program's output could not be written and are lost: {why}", file=sys.stderr, flush=True)
     if ended.code:
         after = out_of_memory_kills()
         _explain(command, ended, after - kills if kills is not None and after is not None else None, args)

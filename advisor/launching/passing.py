@@ -8,6 +8,7 @@ POSIX only: Windows has neither process groups nor these signals.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
@@ -15,7 +16,7 @@ import signal
 import termios
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from advisor.launching.kept import Kept
@@ -29,11 +30,12 @@ FROM_TERMINAL = frozenset({signal.SIGINT, signal.SIGQUIT, signal.SIGHUP})
 
 
 class Ended(NamedTuple):  # dataclasses would import inspect before the program starts
-    """How the program ended: ``status`` as ``waitpid`` gives it. ``streams``: what was kept, by name."""
+    """How the program ended: ``status`` as ``waitpid`` gives it. ``streams``: what was kept, by name; ``lost``: bytes that could not be handed on, by why."""
 
     pid: int
     status: int
     streams: dict[str, Kept]
+    lost: Mapping[str, int] = {}
 
     @property
     def signal(self) -> int | None:
@@ -52,6 +54,7 @@ class _Stream(NamedTuple):
     read: int
     write: int
     terminal: bool
+    lost: dict[str, int]  # bytes by why they could not be written
 
 
 def launch(command: Sequence[str]) -> Ended:
@@ -86,7 +89,11 @@ def launch(command: Sequence[str]) -> Ended:
     for pump in pumps:
         pump.join()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return Ended(pid, status, {name: stream.kept for name, stream in streams.items()})
+    lost: dict[str, int] = {}
+    for stream in streams.values():
+        for why, size in stream.lost.items():
+            lost[why] = lost.get(why, 0) + size
+    return Ended(pid, status, {name: stream.kept for name, stream in streams.items()}, lost)
 
 
 def end_like(signal_number: int) -> None:
@@ -123,12 +130,12 @@ def _open(ours: int) -> _Stream:
         read, write = os.pipe()
         with contextlib.suppress(OSError, AttributeError):
             fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        return _Stream(Kept(), ours, read, write, False)
+        return _Stream(Kept(), ours, read, write, False, {})
     read, write = os.openpty()
     settings = termios.tcgetattr(write)
     settings[1] &= ~termios.OPOST  # our own terminal turns line feeds into new lines; twice would change the bytes
     termios.tcsetattr(write, termios.TCSANOW, settings)
-    stream = _Stream(Kept(), ours, read, write, True)
+    stream = _Stream(Kept(), ours, read, write, True, {})
     _copy_size(stream)
     return stream
 
@@ -155,14 +162,32 @@ def _pump(stream: _Stream, over: threading.Event) -> None:
             chunk = os.read(stream.read, CHUNK)
             if not chunk:
                 return
-            view = memoryview(chunk)
-            while view:
-                view = view[os.write(stream.ours, view) :]
+            _hand_on(stream, chunk)
             stream.kept.feed(chunk)
     except OSError:  # EPIPE: our reader has gone; EIO: a terminal's way to say that all its writers have
         return
     finally:
         os.close(stream.read)
+
+
+def _hand_on(stream: _Stream, chunk: bytes) -> None:
+    """Write the chunk. A full disk is no reason to end the program, which would get a closed pipe: what is lost is counted, and said at the end.
+
+    Raises:
+        OSError: nobody is there to read it any more (EPIPE, or EIO of a terminal that is gone).
+    """
+    view = memoryview(chunk)
+    while view:
+        try:
+            view = view[os.write(stream.ours, view) :]
+        except BlockingIOError:  # whoever shares the file with us has made it non-blocking
+            select.select([], [stream.ours], [])
+        except OSError as error:
+            if error.errno in (errno.EPIPE, errno.EIO):
+                raise
+            why = error.strerror or str(error)
+            stream.lost[why] = stream.lost.get(why, 0) + len(view)
+            return
 
 
 def _wait(pid: int, terminals: list[_Stream]) -> int:

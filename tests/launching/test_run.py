@@ -108,6 +108,38 @@ def test_the_reader_may_leave() -> None:
     assert done.stdout.strip() == b"10"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_full_disk_is_said_and_the_program_runs_to_its_end(code: int, tmp_path: Path) -> None:
+    done, program = tmp_path / "done", f"import sys; print('x' * 3_000_000); open({str(tmp_path / 'done')!r}, 'w').close(); sys.exit({code})"
+    with Path("/dev/full").open("wb") as full:
+        ended = subprocess.run([*ADVISOR, "--no-bundle", "--", *python(program)], stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert ended.returncode == code and done.exists(), "the exit code is the program's"
+    assert b"3,000,001 bytes of the program's output could not be written and are lost: No space left on device" in ended.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["run", "--help"], ["estimate", "--help"], ["cards"]], ids=" ".join)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_our_own_output_on_a_full_disk_fails(arguments: list[str], unbuffered: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        command, environment = [*ADVISOR[:-1], *arguments], {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False, env=environment)
+    assert ended.returncode == 2
+    assert ended.stderr == b"advisor: standard output cannot be written: No space left on device\n"
+
+
+def test_an_output_that_somebody_made_non_blocking_loses_nothing() -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    started = subprocess.Popen([*ADVISOR, "--no-bundle", "--", *python("print('x' * 2_000_000)")], stdout=write)
+    os.close(write)
+    time.sleep(0.5)
+    with os.fdopen(read, "rb") as output:
+        assert len(output.read()) == 2_000_001
+    assert started.wait(timeout=60) == 0
+
+
 def test_a_terminal_stays_a_terminal_and_ctrl_c_arrives_once() -> None:
     code = (
         "import sys, time\nprint(sys.stdin.isatty(), sys.stdout.isatty(), sys.stderr.isatty(), flush=True)\n"
