@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from advisor.evidence import Evidence
 from advisor.planner.before import Offer, before
@@ -11,9 +12,10 @@ from advisor.planner.constraints import EVERYTHING, METHOD, ORDER, Constraints
 from advisor.planner.curing import cure, remedies_of
 from advisor.planner.laying_out import laid_out
 from advisor.planner.layouts import Layout, layouts
+from advisor.planner.least import least
 from advisor.planner.limits import Limits, limits, max_micro_batch, max_model, max_seq_len, which_cards
 from advisor.planner.measuring import MOST_MARGIN, Bench, Candidate
-from advisor.planner.searching import cost, free, quickest, restored, search, without_moot
+from advisor.planner.searching import cost, free, quickest, restored, search
 from advisor.planner.spending import spend
 from advisor.planner.stepping import alternatives, ending, frontier, steps
 from advisor.report import Finding, Plan, Step
@@ -36,6 +38,15 @@ STAGES: tuple[tuple[frozenset[str], int, int], ...] = (
 )
 SLOW = 3.0  # of the time of a token, from which what learns otherwise is shown beside the plan
 CUTTING = 2  # the weight of what cuts matrices, layers or the sequence: there the degrees are chosen together
+
+
+class Found(NamedTuple):
+    """Sets that fit, cheapest first; ``freed``: the run after the free changes; ``measure``: what times are measured by."""
+
+    sets: list[Candidate]
+    freed: Candidate
+    measure: Candidate
+    tightly: bool = False
 
 
 def plan(
@@ -63,27 +74,50 @@ def plan(
     start = bench.measure(())
     if start is None:
         return Plan(summary="No plan can be made before the model, the micro batch and the sequence length are known.")
-    base, first = cure(bench, start, remedies_of(causes))
-    fitting = bench.fits(base)
-    if fitting or start.capacity_bytes is None:
+    base, first, stays = cure(bench, start, remedies_of(causes))
+    if bench.fits(base) or start.capacity_bytes is None:
         return _already(bench, start, base, first, failed=failure is not None)
+    found = _searched(bench, start, base)
+    kept = first if stays else frozenset()
+    if found.sets and not stays and base is not start:
+        found = _cured_or_not(bench, start, found)
+    if not found.sets:
+        return nothing_fits(bench, start, found.freed, first)
+    return _done(bench, start, found, first, kept)
+
+
+def _cured_or_not(bench: Bench, start: Candidate, found: Found) -> Found:
+    """Where the first cause's remedy turns out not to be needed, the sets that are found without it, if those are cheaper."""
+    best = least(bench, found.sets[0], found.measure, frozenset(), tightly=found.tightly)
+    if best is found.sets[0]:
+        return found
+    others = _searched(bench, start, start)
+    measure = min(found.measure, others.measure, key=lambda c: c.seconds_per_token)
+    if others.sets and (others.tightly, *cost(others.sets[0], measure)) < (found.tightly, *cost(best, measure)):
+        return others
+    return found._replace(sets=[best, *found.sets[1:]])
+
+
+def _searched(bench: Bench, start: Candidate, base: Candidate) -> Found:
+    """What is free, and then the first stage of :data:`STAGES` that has sets which fit."""
     for tier in FREE:
         base = free(bench, base, tier)
     freed, measure = base, quickest(bench, base, start)
     if bench.fits(base):
-        return _done(bench, start, [base], first)
+        return Found([base], freed, measure)
+    anyhow = bench.margin_bytes is None
     for tiers, heavy, altering in STAGES:
-        if heavy == CUTTING and not altering and (cut := laid_out(bench, freed, measure) or laid_out(bench, freed, measure, tightly=margin_bytes is None)):
-            return _done(bench, start, cut, first, tightly=not bench.fits(cut[0]))
-        for tightly in (False, True) if margin_bytes is None and (altering or heavy) else (False,):
+        if heavy == CUTTING and not altering and (cut := laid_out(bench, freed, measure) or laid_out(bench, freed, measure, tightly=anyhow)):
+            return Found(cut, freed, measure, tightly=not bench.fits(cut[0]))
+        for tightly in (False, True) if anyhow and (altering or heavy) else (False,):
             found = search(bench, freed, measure, tiers, heavy=heavy, altering=altering, tightly=tightly)
             if found:
                 found[0] = restored(bench, found[0], freed, measure, tightly=tightly)
                 if not altering and cost(found[0], measure)[1] > SLOW:  # another way of learning may be worth so much time
                     others = search(bench, freed, measure, EVERYTHING, heavy=0, altering=METHOD, tightly=tightly)
                     found[1:1] = [c for c in others if c.altered > found[0].altered][:1]
-                return _done(bench, start, found, first, tightly=tightly)
-    return nothing_fits(bench, start, freed, first)
+                return Found(found, freed, measure, tightly=tightly)
+    return Found([], freed, measure)
 
 
 def _capacity(printed: int | None) -> Callable[[Run], int | None]:
@@ -129,11 +163,12 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
     return Plan((), True, says, spent, others, frontier=frontier(bench, start))
 
 
-def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozenset[str], *, tightly: bool = False) -> Plan:
-    best = ending(bench, without_moot(bench, found[0], first, tightly=tightly), first, tightly=tightly)
+def _done(bench: Bench, start: Candidate, found: Found, first: frozenset[str], kept: frozenset[str]) -> Plan:
+    tightly = found.tightly
+    best = least(bench, found.sets[0], found.measure, kept, tightly=tightly)
     chain = _until_it_fits(steps(bench, start, best, first, tightly=tightly))
-    second = next((c for c in found[1:] if c.ids != best.ids and c.run.job != best.run.job), None)
-    runner_up = steps(bench, start, without_moot(bench, second, first, tightly=tightly), first, tightly=tightly) if second is not None else ()
+    second = _second(bench, found, best, first, kept)
+    runner_up = steps(bench, start, second, first, tightly=tightly) if second is not None else ()
     left = show((best.capacity_bytes or 0) - best.used_bytes)
     if not chain:  # the middle of the estimate fits as it is, and nothing light was found that leaves room for its error
         says = f"By the estimate it fits as it is, with {left} left, which is less than its error; no light set of changes was found that leaves more."
@@ -149,6 +184,16 @@ def _done(bench: Bench, start: Candidate, found: list[Candidate], first: frozens
     if best.alters_learning:
         says += " It changes what is learned; no set was found that does not."
     return Plan(chain, True, says, runner_up, alternatives(bench, start, best), frontier=frontier(bench, start))
+
+
+def _second(bench: Bench, found: Found, best: Candidate, first: frozenset[str], kept: frozenset[str]) -> Candidate | None:
+    """The runner-up: what takes less time with a change that is not needed for it to fit, or else the next set."""
+    for c in found.sets:
+        faster = cost(c, found.measure) < cost(best, found.measure) and c.altered == best.altered
+        other = ending(bench, c, first, tightly=found.tightly) if faster else least(bench, c, found.measure, kept, tightly=found.tightly)
+        if other.ids != best.ids and other.run.job != best.run.job:
+            return other
+    return None
 
 
 def _until_it_fits(chain: tuple[Step, ...]) -> tuple[Step, ...]:

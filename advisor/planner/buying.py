@@ -6,9 +6,11 @@ from typing import Any
 
 from advisor.planner.constraints import ALTERS, EVERYTHING, LAST_RESORT, METHOD, WEIGHT
 from advisor.planner.hardware import smallest_that_fits
+from advisor.planner.least import FREE
+from advisor.planner.least import least as smallest_part
 from advisor.planner.measuring import Bench, Candidate, technique_of
 from advisor.planner.offering import by_saving, options
-from advisor.planner.searching import descend, shrink, without_moot
+from advisor.planner.searching import descend, shrink
 from advisor.planner.stepping import alternatives, frontier, steps, title
 from advisor.report import Plan
 from advisor.units import show
@@ -31,9 +33,10 @@ def nothing_fits(bench: Bench, start: Candidate, freed: Candidate, first: frozen
         if larger is not None and _whole(larger) <= LITTLE_LARGER * _whole(hardware):
             hardware = larger
         lighter = _without_last_resorts(bench, hardware, freed)
-        hardware = without_moot(
-            bench, shrink(bench, lighter, freed, start, tightly=True), first, tightly=True
-        )  # on the larger hardware not all of it is needed
+        hardware = shrink(bench, lighter, freed, start, tightly=True)  # on the larger hardware not all of it is needed
+        hardware = smallest_part(
+            bench, hardware, start, first | {name for name, _ in hardware.changes if technique_of((name, 1)).tier not in FREE}, tightly=True
+        )
     chain = steps(bench, start, hardware if hardware is not None else least, first, tightly=True)
     if hardware is not None:
         says = f"No set of changes fits this card. {_card_words(hardware)}{_otherwise(bench, freed, hardware)}"

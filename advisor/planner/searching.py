@@ -8,10 +8,11 @@ a set from which a change can be left out is none. The search is bounded: single
 
 from __future__ import annotations
 
-from advisor.planner.constraints import ALTERS, NARROWING, RISK, compatible
+from collections.abc import Iterator
+
+from advisor.planner.constraints import RISK, compatible
 from advisor.planner.measuring import Bench, Candidate, Change, Changes, ordered, technique_of
 from advisor.planner.offering import MATTERS, PAYS_LATER, by_saving, lowers, options
-from advisor.techniques import all_techniques
 
 SAME_TIME = 0.05  # differences below this are less than the estimate of time can tell
 LINK_BOUND = frozenset({"offload-optimizer", "offload-parameters", "offload-nvme", "offload-activations", "paged-optimizer"})
@@ -94,7 +95,8 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
     best = sorted(found, key=lambda c: cost(c, start))[:SHRUNK] or [everything]
     minimal = {m.changes: m for c in best if (m := shrink(bench, c, base, start, tightly=tightly))}
     ranked = sorted(minimal.values(), key=lambda c: cost(c, start))
-    return [quickened(bench, ranked[0], base, singles, start, tightly=tightly), *ranked[1:]]
+    faster = quickened(bench, ranked[0], base, singles, start, tightly=tightly)
+    return ranked if faster is ranked[0] else [ranked[0], faster, *ranked[1:]]
 
 
 def descend(bench: Bench, base: Candidate, singles: list[Change], *, tightly: bool) -> Candidate:
@@ -150,7 +152,10 @@ def added(c: Candidate, base: Candidate) -> tuple[Change, ...]:
 
 
 def quickened(bench: Bench, c: Candidate, base: Candidate, singles: list[Change], start: Candidate, *, tightly: bool) -> Candidate:
-    """With what costs no exactness and takes back time that the rest costs; in a set that is no slower than the run as it is nothing is added."""
+    """With what is not needed for it to fit, costs no exactness and takes back time that the rest costs: a runner-up.
+
+    To a set that is no slower than the run as it is nothing is added.
+    """
     for change in singles:
         if cost(c, start)[1] <= GOOD_ENOUGH:
             break
@@ -164,35 +169,22 @@ def quickened(bench: Bench, c: Candidate, base: Candidate, singles: list[Change]
 
 
 def shrink(bench: Bench, c: Candidate, base: Candidate, start: Candidate, *, tightly: bool = False) -> Candidate:
-    """Leave out, and weaken, what is not needed for it to fit; what costs no exactness stays where the set is dearer without it."""
-    for change in sorted(added(c, base), key=lambda x: (-ALTERS.get(x[0], 0), -RISK.get(x[0], 0))):
-        name, times = change
-        for weaker in [None] if times == 1 else [None, *((name, t) for t in range(1, times))]:
-            rest = tuple(x for x in c.changes if x != change)
-            tried = bench.measure(rest if weaker is None else (*rest, weaker))
-            if tried is not None and bench.fits(tried, tightly=tightly) and (not technique_of(change).exact or cost(tried, start) <= cost(c, start)):
-                c = tried
-                break
-    return c
+    """Leave out, or weaken, what is not needed for it to fit: each time what leaves the cheapest set."""
+    while True:
+        fitting = [less for less in _lesser(bench, c, base) if bench.fits(less, tightly=tightly)]
+        if not fitting:
+            return c
+        c = min(fitting, key=lambda less: cost(less, start))
 
 
-def without_moot(bench: Bench, c: Candidate, kept: frozenset[str], *, tightly: bool = False) -> Candidate:
-    """Leave out free changes that a later one has made pointless (a fused step of an optimizer that then is another one); ``kept`` ids stay.
-
-    What is free but less exact goes too where the rest is enough without it and no slower than the run as it is, unless something moves to the host.
-    """
-    start = bench.measure(())
-    for change in () if c.laid_out else c.changes:
-        if change[0] in kept or all_techniques()[change[0]].tier not in ("copies", "fallback"):
-            continue
-        tried = bench.measure(tuple(x for x in c.changes if x != change))
-        if tried is None or not bench.fits(tried, tightly=tightly):
-            continue
-        pointless = tried.used_bytes <= c.used_bytes and tried.seconds_per_token <= c.seconds_per_token
-        needless = change[0] in NARROWING and tried.exact > c.exact and not LINK_BOUND & c.ids and start is not None and cost(tried, start) <= cost(c, start)
-        if pointless or needless:
-            c = tried
-    return c
+def _lesser(bench: Bench, c: Candidate, base: Candidate) -> Iterator[Candidate]:
+    """``c`` without one of its changes beyond ``base``, or with one of them applied less often."""
+    for change in added(c, base):
+        rest = tuple(x for x in c.changes if x != change)
+        for times in range(change[1]):
+            tried = bench.measure((*rest, (change[0], times)) if times else rest)
+            if tried is not None:
+                yield tried
 
 
 def restored(bench: Bench, c: Candidate, freed: Candidate, start: Candidate, *, tightly: bool = False) -> Candidate:

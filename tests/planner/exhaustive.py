@@ -10,10 +10,10 @@ import pytest
 
 import advisor.planning as planning
 from advisor.planner.constraints import compatible
+from advisor.planner.least import FREE
 from advisor.planner.measuring import Bench, Candidate, Change, technique_of
 from advisor.planner.offering import options
 from advisor.planner.searching import SAME_TIME, cost
-from advisor.planner.stepping import in_sequence, needed
 from advisor.run import Run
 
 MOST_OPTIONS = 20  # 6,195 sets of up to four
@@ -63,11 +63,8 @@ def _sets(bench: Bench, base: Candidate, choices: list[Change]) -> Iterator[Cand
 
 
 def _legal(bench: Bench, c: Candidate, *, tightly: bool) -> bool:
-    """It fits, ends with a change that is needed, and gives up no exactness that it need not."""
-    if not bench.fits(c, tightly=tightly) or not needed(bench, c, in_sequence(bench, c, frozenset(), tightly=tightly)[-1], tightly=tightly):
+    """It fits, and no change beyond the base can be left out."""
+    if not bench.fits(c, tightly=tightly):
         return False
-    for change in c.changes:
-        without = bench.measure(tuple(x for x in c.changes if x != change))
-        if without is not None and not technique_of(change).exact and bench.fits(without, tightly=tightly):
-            return False
-    return True
+    lesser = (bench.measure(tuple(x for x in c.changes if x != change)) for change in c.changes if technique_of(change).tier not in FREE)
+    return not any(less is not None and bench.fits(less, tightly=tightly) for less in lesser)

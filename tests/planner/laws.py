@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import combinations
 from typing import Any
 
 from hypothesis import strategies as st
@@ -10,14 +11,15 @@ from hypothesis import strategies as st
 from advisor.arithmetic import estimate
 from advisor.job import read_job
 from advisor.planner.agreeing import paths
-from advisor.planner.constraints import CUTTING, ORDER, RECOMPUTING, WEIGHT
+from advisor.planner.constraints import CUTTING, NARROWING, ORDER, RECOMPUTING, REPEATABLE, WEIGHT
+from advisor.planner.least import EVERY_PART, FREE
 from advisor.planner.measuring import Bench
 from advisor.planner.offering import MATTERS, PAYS_LATER
 from advisor.planner.searching import cost
 from advisor.planning import Constraints
 from advisor.report import Plan
 from advisor.run import Run, resolve
-from advisor.techniques import TIERLESS, all_techniques
+from advisor.techniques import TIERLESS, NotApplicable, all_techniques
 
 MODELS = (
     "meta-llama/Llama-3.2-1B", "Qwen/Qwen2.5-7B", "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-14B", "mistralai/Mixtral-8x7B-v0.1", "google/gemma-2-9b",
@@ -25,8 +27,8 @@ MODELS = (
 CARDS = ("t4-16gb", "rtx4090-24gb", "l40s-48gb", "a100-80gb", "h200-141gb")
 LINK_BOUND = frozenset({"offload-optimizer", "offload-parameters", "offload-nvme", "offload-activations"})
 NOT_FREE = frozenset(
-    {"separate-rollout", "rollout-fraction", "keep-kbit-narrow", "isolate-widening"}
-)  # further cards, fewer sequences at once, or what TRL decides
+    {"separate-rollout", "rollout-fraction", "isolate-widening", *NARROWING}
+)  # further cards, fewer sequences at once, what TRL decides, or less exact
 _KEY = re.compile(r"^\s*(?:--)?([A-Za-z_][\w.]*)\s*[:=](?!=)\s*(.*)$")
 
 
@@ -94,6 +96,7 @@ def hold(start: Run, made: Plan) -> None:
         assert last.job.activations.checkpointing == "full", "nothing is cut up over PCIe before everything is recomputed"
     if made.steps[-1].tier != "hardware":  # another card computes in another dtype
         _no_copy_remains(last, names)
+        _no_part_fits(start, made)
     _no_cheaper_single(start, names, max(order))
 
 
@@ -117,6 +120,39 @@ def _one_value_a_key(made: Plan) -> None:
 
 def _bench(start: Run) -> Bench:
     return Bench(start, lambda r: r.usable[0] if r.usable else None, None, Constraints(), budget=10_000)
+
+
+def _no_part_fits(start: Run, made: Plan) -> None:
+    """Of up to six steps no proper subset fits, but for copies that go before something moves to the host."""
+    bench, changes = _bench(start), _applied(start, made)
+    if changes is None or len(changes) > EVERY_PART:
+        return
+    tightly = "leaves room for the estimate's error" in made.summary
+    for size in range(len(changes)):
+        for part in combinations(changes, size):
+            left_out = [name for name, _ in changes if name not in dict(part)]
+            if LINK_BOUND & set(dict(part)) and any(all_techniques()[name].tier in FREE and name not in NARROWING for name in left_out):
+                continue
+            measured = bench.measure(part)
+            assert measured is None or not bench.fits(measured, tightly=tightly), f"of {dict(changes)} only {dict(part)} is needed"
+
+
+def _applied(start: Run, made: Plan) -> list[tuple[str, int]] | None:
+    """Each step's technique and how often it was applied; ``None`` where a layout was chosen as a whole."""
+    found: list[tuple[str, int]] = []
+    before = start
+    for step in made.steps:
+        after, times = before, 0
+        while step.run is not None and after.job != step.run.job and times <= REPEATABLE.get(step.technique, 1):
+            changed = all_techniques()[step.technique].apply(after)
+            if isinstance(changed, NotApplicable):
+                return None
+            after, times = changed, times + 1
+        if step.run is None or after.job != step.run.job:
+            return None
+        found.append((step.technique, times))
+        before = step.run
+    return found
 
 
 def _no_copy_remains(end: Run, names: list[str]) -> None:

@@ -18,6 +18,7 @@ from advisor.planning import Constraints, plan
 from advisor.run import Run, resolve
 from advisor.techniques import NotApplicable, all_techniques
 from advisor.units import GIB
+from tests.planner.laws import hold
 
 
 def run(**sections: Any) -> Run:
@@ -228,4 +229,30 @@ def test_beside_a_plan_that_is_very_slow_stands_what_learns_otherwise() -> None:
     assert not any(step.alters_learning for step in made.steps)
     assert max(step.step_time_ratio or 1 for step in made.steps) > 3
     assert any(step.alters_learning for step in made.runner_up)
+    assert made.runner_up[-1].fits_after
+
+
+@pytest.mark.parametrize("cause", ["optimizer-state", "activations", "logits"])
+def test_no_remedy_of_the_first_cause_stays_where_a_later_step_is_enough(cause: str) -> None:
+    """8-bit states came first and were not enough; a load in 16 bits came second and was enough alone."""
+    start = run(
+        model={"name": "mistralai/Mistral-7B-v0.1"}, method={"kind": "full"}, batch={"micro_batch": 1, "seq_len": 1024, "gradient_accumulation": 16},
+        precision={"weights": "fp32", "compute": "bf16"}, activations={"checkpointing": "full"}, hardware={"gpu": "a100-80gb", "gpus_per_node": 1},
+        framework={"name": "hf-trainer", "versions": {"transformers": "4.44.2", "torch": "2.4.0"}},
+    )  # fmt: skip
+    made = plan(start, causes=[cause])
+    hold(start, made)
+    assert [step.technique for step in made.steps] == [step.technique for step in plan(start).steps]
+
+
+def test_what_only_takes_time_back_stands_in_the_runner_up() -> None:
+    start = run(
+        model={"name": "google/gemma-2-9b"}, method={"kind": "full"}, batch={"micro_batch": 4, "seq_len": 4096, "gradient_accumulation": 16},
+        activations={"checkpointing": "full", "attention": "sdpa", "loss": "full-fp32"}, parallel={"strategy": "fsdp2", "shard": 4},
+        hardware={"gpu": "a100-80gb", "gpus_per_node": 4}, framework={"name": "hf-trainer"},
+    )  # fmt: skip
+    made = plan(start)
+    hold(start, made)
+    assert [step.technique for step in made.steps] == ["fused-linear-loss"]
+    assert "restore-flash-attention" in [step.technique for step in made.runner_up]
     assert made.runner_up[-1].fits_after
