@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from advisor.evidence import Evidence, Fact
 from advisor.job import Job, JobError, fields, nearest_field
-from advisor.job.checking import section_in_words
+from advisor.job.known import section_in_words
 
 
 class StatingError(ValueError):

@@ -107,3 +107,16 @@ def test_numbers_and_texts_of_live_objects_become_plain() -> None:
     }
     assert type(job.to_dict()["framework"]["versions"]["torch"]) is str
     assert job.but(batch={"seq_len": Scalar()}).batch.seq_len == 3
+
+
+def test_answers_in_quotes_and_depth() -> None:
+    assert read_job({"version": 1, "activations": {"compile": "yes"}, "rollout": {"trainer_offloaded": {"parameters": "Off"}}}).to_dict() == {
+        "version": 1,
+        "activations": {"compile": True},
+        "rollout": {"trainer_offloaded": {"parameters": False}},
+    }
+    deep = '{"a":' * 900 + "1" + "}" * 900
+    with pytest.raises(JobError, match=r"unknown key 'foo'; batch.micro_batch: input should be a whole number|batch.micro_batch: .*; unknown key 'foo'"):
+        read_job('{"version": 1, "batch": {"micro_batch": "x"}, "foo": ' + deep + "}")
+    with pytest.raises(JobError, match="'model' is a section"):
+        read_job('{"version": 1, "model": [' + deep + "]}")

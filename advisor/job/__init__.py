@@ -4,8 +4,9 @@ A field that is not written is ``None``: unknown, never zero. A section marked o
 :func:`advisor.run.resolve` fills what is unknown and says from where. Bounds stop ``layers: 10**12`` before any arithmetic.
 """
 
-from advisor.job.checking import JobError, fields, nearest_field
+from advisor.job.checking import JobError
 from advisor.job.division import Offload, Parallel
+from advisor.job.known import fields, nearest_field
 from advisor.job.lifecycle import Eval, Load, Resume, Rollout, Save
 from advisor.job.place import Framework, Hardware, OtherGpu
 from advisor.job.reading import MAX_JOB_BYTES, read_job

@@ -9,8 +9,9 @@ import yaml
 from msgspec import Meta
 from msgspec.structs import asdict
 
-from advisor.job.checking import JobError, section_of, types_of, validated
+from advisor.job.checking import JobError, validated
 from advisor.job.division import Offload, Parallel
+from advisor.job.known import section_of, types_of
 from advisor.job.lifecycle import Eval, Load, Resume, Rollout, Save
 from advisor.job.place import Framework, Hardware
 from advisor.job.section import Section

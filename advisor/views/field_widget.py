@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import streamlit as st
 
 from advisor.job import Job, Section
-from advisor.job.checking import opened, section_of, types_of
+from advisor.job.known import opened, section_of, types_of
 from advisor.render import words
 
 NOT_KNOWN = "I don't know"
