@@ -30,6 +30,8 @@ NARROW_UNTIL: dict[str, tuple[int, ...] | None] = {
     "deberta-v2": None, "bart": None, "mbart": None, "m2m_100": None, "pegasus": None, "whisper": None, "falcon": None, "gpt_oss": None,
     "gpt_neox": (4, 50), "opt": (4, 50), "opt-350m": (4, 50), "vit": (4, 50),
 }  # fmt: skip
+# torch.max(scores, least number) in modeling_{llama,opt,xglm}.py, and the version that ends it (read in 4.28, 4.30, 4.31, 4.48 and 4.50)
+FLOORED_UNTIL: dict[str, tuple[int, ...]] = {"llama": (4, 31), "opt": (4, 50), "opt-350m": (4, 50)}
 RECENT = (5, 10)  # a family that learnt it after this is taken for eager where no version is known
 BROADCASTS = frozenset({"falcon"})  # one key head is left to broadcast: heads differ, which no fused kernel takes (modeling_falcon.FalconAttention)
 NATIVE_GROUPS_SINCE = (4, 54)  # transformers' sdpa_attention_forward passes enable_gqa instead of repeating
@@ -83,6 +85,12 @@ def narrow_softmax(ctx: Context) -> bool:
         return False
     end = NARROW_UNTIL[kind]
     return end is None or ctx.source == "remote-code" or not ctx.at_least("transformers", *end)
+
+
+def floored(ctx: Context) -> bool:
+    """Whether masked scores are kept from falling below the dtype's least number by ``torch.max`` of two tensors, which saves what goes in."""
+    end = FLOORED_UNTIL.get(ctx.arch.model_type)
+    return end is not None and ctx.source == "huggingface" and not ctx.at_least("transformers", *end)
 
 
 def softmax_keeps_scores(ctx: Context) -> bool:

@@ -113,6 +113,15 @@ class Context(Struct, frozen=True):
         return self.job.precision.master == "fp32" or self.strategy.startswith("zero")
 
     @property
+    def master(self) -> int:
+        """Bytes of an element of the masters: DeepSpeed has 16-bit optimizer states only where its masters are 16-bit too.
+
+        Source: deepspeed runtime/base_optimizer.py, bf16_optimizer_states asserts bf16_master_weights_and_grads (0.18.3).
+        """
+        narrow = self.strategy.startswith("zero") and self.job.precision.master == "none" and self.job.optimizer.states in ("bf16", "fp16")
+        return 2 if narrow else 4
+
+    @property
     def gradients_kept(self) -> bool:
         """Gradients of earlier micro batches are alive in a later forward pass; those of earlier steps too where zero_grad fills zeros (torch before 2.0)."""
         return (self.accumulation > 1 or not self.at_least("torch", 2)) and not self.job.optimizer.in_backward

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from advisor.arithmetic import fsdp1, fsdp2, zero
+from advisor.arithmetic import fsdp1, fsdp2, zero, zero_step
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import FSDP, Context
 from advisor.ledger import Holding
@@ -34,7 +34,9 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         yield from _stepped_at_once(ctx)
     else:
         yield from _whole(ctx)
-        if ctx.strategy == "ddp":
+        if zero_step.without_stages(ctx):
+            yield from zero_step.whole(ctx)
+        elif ctx.strategy == "ddp":
             yield from _buckets(ctx)
 
 

@@ -8,8 +8,7 @@ from advisor.arithmetic import moments as at
 from advisor.arithmetic import states
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.parameters import ADAPTED
-from advisor.arithmetic.sharding import learned_share, split, state_ranks
-from advisor.arithmetic.zero import SUB_GROUP
+from advisor.arithmetic.sharding import SUB_GROUP, learned_share, split, state_ranks
 from advisor.ledger import Holding
 
 # who registers nn.Embedding for 32-bit states under 8-bit optimizers: transformers trainer.py create_optimizer, and trainers built on it
@@ -87,6 +86,12 @@ def _each(ctx: Context, adapter: bool) -> int:
 
 def _adapters(ctx: Context, ranks: int) -> int:
     return split(ctx.counts.adapters, ranks)
+
+
+def step_bytes(ctx: Context) -> int:
+    """Bytes of the temporaries of the update on this rank; 0 where the optimizer steps on the host."""
+    ranks = state_ranks(ctx)
+    return 0 if ctx.optimizer_away else sum(h.bytes for h in _temporary(ctx, ranks, learned_share(ctx, ranks)))
 
 
 def _temporary(ctx: Context, ranks: int, share: int) -> Iterator[Holding]:

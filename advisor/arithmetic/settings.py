@@ -7,7 +7,7 @@ from typing import Literal
 
 from advisor.architecture import Block
 from advisor.arithmetic import traits
-from advisor.arithmetic.attention_scores import capped, expands, kernel_of, narrow_softmax, softmax_keeps_scores
+from advisor.arithmetic.attention_scores import capped, expands, floored, kernel_of, narrow_softmax, softmax_keeps_scores
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.dtypes import bytes_of
@@ -51,7 +51,7 @@ def of(ctx: Context, block: Block) -> Setting:
         norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"),
         rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, around=family.around, wide_qk=family.wide_qk,
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=capped(ctx),
-        narrow_softmax=narrow_softmax(ctx), softmax_keeps=softmax_keeps_scores(ctx), math_wide=ctx.at_least("torch", 2, 5),
+        narrow_softmax=narrow_softmax(ctx), floored=floored(ctx), softmax_keeps=softmax_keeps_scores(ctx), math_wide=ctx.at_least("torch", 2, 5),
         compiled=ctx.compiled, experts=experts_of(ctx), experts_quantised=ctx.base == "mxfp4" or experts_are_linear(ctx.arch, ctx.job),
         experts_adapted=adapted and ctx.base == "none" and experts_adapted(ctx.arch, ctx.job),
     )  # fmt: skip

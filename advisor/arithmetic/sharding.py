@@ -11,6 +11,8 @@ DIVIDES_WEIGHTS = frozenset({"fsdp1", "fsdp2", "zero3", "megatron-fsdp"})
 DIVIDES_GRADIENTS = frozenset({"fsdp1", "fsdp2", "zero2", "zero3", "megatron-fsdp"})
 DIVIDES_STATES = frozenset({"fsdp1", "fsdp2", "zero1", "zero2", "zero3", "megatron-distributed", "megatron-fsdp"})
 
+SUB_GROUP = 1_000_000_000  # DeepSpeed zero/config.py sub_group_size: elements that stage 3's optimizer steps at once
+
 
 def weight_ranks(ctx: Context) -> int:
     """Ranks that share one copy of the weights."""

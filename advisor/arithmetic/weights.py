@@ -61,10 +61,12 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     if ctx.masters and c.learned:
         over = state_ranks(ctx)
         yield Holding(
-            "weights", "fp32 masters", 4 * learned_share(ctx, over), alive - {at.LOAD_READY} - ({at.GENERATE, at.SCORE,
-            at.HANDOVER} if "optimizer" in ctx.parked else frozenset()), "trained_elements x 4 / ranks",
-            {"trained_elements": c.learned, "ranks": over}, "DeepSpeed bf16/fp16 optimizers and Megatron's mixed-precision optimizer keep an fp32 copy",
-            dtype="fp32", copy_of="trained weights", need="needed", layout="sharded" if over > 1 else "dense", device="host" if ctx.optimizer_away else "gpu",
+            "weights", "fp32 masters" if ctx.master == 4 else "16-bit masters", ctx.master * learned_share(ctx, over), alive - {at.LOAD_READY} -
+            ({at.GENERATE, at.SCORE, at.HANDOVER} if "optimizer" in ctx.parked else frozenset()), "trained_elements x bytes_each / ranks",
+            {"trained_elements": c.learned, "bytes_each": ctx.master, "ranks": over},
+            "DeepSpeed bf16/fp16 optimizers and Megatron's mixed-precision optimizer keep an fp32 copy; DeepSpeed's bf16_master_weights_and_grads a bf16 one",
+            dtype="fp32" if ctx.master == 4 else job.optimizer.states, copy_of="trained weights", need="needed",
+            layout="sharded" if over > 1 else "dense", device="host" if ctx.optimizer_away else "gpu",
         )  # fmt: skip
 
 

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.parameters import Item
-from advisor.arithmetic.sharding import learned_share, split
+from advisor.arithmetic.sharding import SUB_GROUP, learned_share, split
+from advisor.arithmetic.zero_kept import kept_by_autograd
+from advisor.arithmetic.zero_step import freed_before_update, joined
 from advisor.ledger import Holding
 
 BUCKET = 500_000_000  # zero/config.py reduce_bucket_size and allgather_bucket_size, elements
@@ -19,7 +21,6 @@ PREFETCH = 50_000_000  # stage3_prefetch_bucket_size
 PERSISTENCE = 100_000  # stage3_param_persistence_threshold
 MAX_LIVE = 1_000_000_000  # stage3_max_live_parameters
 REUSE = 1_000_000_000  # stage3_max_reuse_distance
-SUB_GROUP = 1_000_000_000  # sub_group_size: what the optimizer steps at once
 
 
 # who hands DeepSpeed a configuration with "auto" in it, which transformers fills from the hidden size (integrations/deepspeed.py trainer_config_finalize)
@@ -75,8 +76,16 @@ def _gathered(ctx: Context) -> Iterator[Holding]:
     prefetch = min(setting(ctx, "prefetch_elements", PREFETCH, 0.9 * hidden * hidden), whole)
     live = min(setting(ctx, "max_live_elements", MAX_LIVE, MAX_LIVE), whole)
     largest = max((i.elements for i in block.items), default=0)
+    saved = kept_by_autograd(ctx)
+    if saved:
+        yield Holding(
+            "communication", "gathered weights that autograd keeps", saved * each, moments & {at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST},
+            "elements x bytes_each", {"elements": saved, "bytes_each": each},
+            "deepspeed pull request 8189 (0.19.4): without zero.Init the linear function of torch saves a view of the weight, whose memory stays",
+            copy_of=source, layout="gathered", need="avoidable",
+        )  # fmt: skip
     # A parameter is released after use unless it is used again within the reuse distance: the blocks nearest the loss are.
-    near = min(live, REUSE // 2, whole - kept)
+    near = max(0, min(live, REUSE // 2, whole - kept) - saved)
     values = {"elements": near, "bytes_each": each}
     yield Holding(
         "communication", "gathered parameters kept for reuse", max(near, largest) * each, moments & {at.LOSS_FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST},
@@ -105,9 +114,7 @@ def _gathered(ctx: Context) -> Iterator[Holding]:
 
 def gradients(ctx: Context) -> Iterator[Holding]:
     """Stage 1 keeps whole gradients, stages 2 and 3 a partition; the step widens it to fp32."""
-    c, job = ctx.counts, ctx.job
-    each = ctx.gradient
-    moments = ctx.trains
+    c, each, moments = ctx.counts, ctx.gradient, ctx.trains
     host = ctx.gradients_away or ctx.optimizer_away  # DeepSpeed keeps gradients where the optimizer steps
     share = learned_share(ctx, ctx.shard)
     values = {"elements": c.learned, "bytes_each": each, "ranks": ctx.shard}
@@ -129,7 +136,7 @@ def gradients(ctx: Context) -> Iterator[Holding]:
             "gradients",
             "gradient partition",
             share * each,
-            early,
+            early - {at.STEP} if freed_before_update(ctx, share) else early,
             "elements x bytes_each / ranks",
             values,
             "deepspeed stage_1_and_2.py averaged_gradients",
@@ -141,13 +148,8 @@ def gradients(ctx: Context) -> Iterator[Holding]:
             "deepspeed stage3.py: one flat partition, allocated once", layout="sharded",
         )  # fmt: skip
     yield from _arriving(ctx, each)
-    if job.precision.master == "fp32" and job.precision.weights != "fp32" and not host:
-        limit = min(share, SUB_GROUP) if ctx.strategy == "zero3" else share
-        yield Holding(
-            "gradients", "fp32 gradients for the step", 4 * limit, moments & {at.STEP}, "elements x 4", {"elements": limit},
-            "deepspeed stage_1_and_2.py step: the partition is flattened and widened; stage 3 does so a sub-group at a time", dtype="fp32",
-            copy_of="gradient partition", need="needed",
-        )  # fmt: skip
+    if c.learned and not host:
+        yield from joined(ctx, share)
 
 
 def _on_host(ctx: Context, share: int, values: dict[str, int]) -> Iterator[Holding]:

@@ -122,6 +122,8 @@ def scores(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, d
         scaled = tape.run("softcap scale", (t,), one, t.element, pairs=True, label="capped scores")
     if s.masked or s.kernel == "eager":
         scaled = tape.run("mask", (scaled,), one, scaled.element, pairs=True, shares=True, label="masked scores")
+    if s.floored:
+        scaled = tape.run("floor", (scaled,), one, scaled.element, pairs=True, saves=(scaled,), label="floored scores")
     e = scaled.element if s.narrow_softmax and not s.autocast else 4
     wide = cast_pairs(tape, scaled, e)
     kept = (wide,) if s.softmax_keeps else ()

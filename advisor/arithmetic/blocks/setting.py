@@ -50,6 +50,7 @@ class Setting(Struct, frozen=True):
     softcap: bool = False
     math_wide: bool = True  # the math kernel computes in fp32
     narrow_softmax: bool = False  # the softmax of eager code in the scores' own dtype
+    floored: bool = False  # torch.max of the masked scores and the dtype's least number
     softmax_keeps: bool = False  # autograd keeps a softmax's input beside its output (torch before 1.11)
     dropout_mask: int = 1  # bytes of a dropout mask: native_dropout on CUDA keeps a bool
     compiled: bool = False

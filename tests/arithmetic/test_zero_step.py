@@ -1,0 +1,142 @@
+"""DeepSpeed beyond its shards: what a step joins and widens, masters in 16 bit, weights that autograd keeps, the engine without ZeRO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advisor import estimate
+from advisor.ledger import Ledger
+
+GPT2: dict[str, Any] = {
+    "model_type": "gpt2", "n_embd": 512, "n_layer": 6, "n_head": 8, "n_inner": 2048, "n_positions": 512, "vocab_size": 8000, "tie_word_embeddings": False,
+    "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0,
+}  # fmt: skip
+MATRICES = 6 * 12 * 512 * 512  # linear weights of the blocks
+
+
+def job(**sections: dict[str, Any]) -> dict[str, Any]:
+    written: dict[str, Any] = {
+        "version": 1,
+        "model": {"name": "small", "config": GPT2, "source": "remote-code"},
+        "method": {"kind": "full"},
+        "objective": "pretrain",
+        "precision": {"weights": "bf16", "compute": "bf16", "mixed": "deepspeed", "master": "fp32", "gradients": "bf16"},
+        "optimizer": {"name": "adamw", "states": "fp32", "implementation": "multi-tensor"},
+        "batch": {"micro_batch": 1, "seq_len": 512, "gradient_accumulation": 1, "packed": True},
+        "activations": {"checkpointing": "none", "attention": "sdpa", "loss": "full"},
+        "parallel": {"strategy": "zero3", "shard": 4, "bucket_elements": 1_000_000, "persistence_elements": 0},
+        "framework": {"name": "deepspeed", "versions": {"deepspeed": "0.18.3"}},
+    }
+    for name, section in sections.items():
+        written[name] = {**written.get(name, {}), **section}
+    return written
+
+
+def named(ledger: Ledger, part: str, word: str, moment: str) -> int:
+    return sum(h.bytes for h in ledger.holdings if h.part == part and word in h.name and moment in h.moments and h.device == "gpu")
+
+
+def elements(ledger: Ledger) -> int:
+    return int(next(h.values["elements"] for h in ledger.holdings if h.part == "optimizer" and "states" in h.name))
+
+
+@pytest.mark.parametrize("strategy", ["zero2", "zero3"])
+def test_a_step_joins_the_gradients_before_it_widens_them(strategy: str) -> None:
+    """``flatten(averaged_gradients).to(fp32)``: the joined 16-bit tensor lives while the fp32 one is written."""
+    ledger = estimate(job(parallel={"strategy": strategy}))
+    share = elements(ledger) / 4
+    assert named(ledger, "gradients", "fp32 gradients", "step.update") == pytest.approx(4 * share, rel=0.001)
+    assert named(ledger, "gradients", "joined", "step.update") == pytest.approx(2 * share, rel=0.001)
+    assert named(ledger, "gradients", "partition", "step.update") == pytest.approx(2 * share, rel=0.001)
+
+
+def test_of_the_joined_gradients_and_the_updates_temporaries_only_the_larger_counts() -> None:
+    """foreach's square root (4 bytes) comes after the joined tensor and stage 2's partition (2 + 2 bytes) are gone."""
+    ledger = estimate(job(parallel={"strategy": "zero2"}, optimizer={"implementation": "foreach"}))
+    share = elements(ledger) / 4
+    assert named(ledger, "gradients", "", "step.update") == pytest.approx(4 * share, rel=0.001)
+    assert named(ledger, "optimizer", "temporary", "step.update") == pytest.approx(4 * share, rel=0.001)
+
+
+def test_states_in_16_bit_mean_masters_in_16_bit() -> None:
+    """deepspeed runtime/base_optimizer.py: bf16_optimizer_states requires bf16_master_weights_and_grads; nothing is widened for the step then."""
+    wide = estimate(job())
+    narrow = estimate(job(precision={"master": "none"}, optimizer={"states": "bf16"}))
+    share = elements(wide) / 4
+    assert named(wide, "weights", "masters", "step.update") == pytest.approx(4 * share, rel=0.001)
+    assert named(narrow, "weights", "masters", "step.update") == pytest.approx(2 * share, rel=0.001)
+    assert named(narrow, "gradients", "fp32", "step.update") == 0
+    assert named(narrow, "gradients", "joined", "step.update") == pytest.approx(2 * share, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("version", "whole", "checkpointing", "kept"),
+    [("0.18.3", True, "none", True), ("0.19.4", True, "none", False), ("0.18.3", False, "none", False), ("0.18.3", True, "full", False)],
+)
+def test_autograd_keeps_gathered_weights_of_a_model_built_before_the_engine(version: str, whole: bool, checkpointing: str, kept: bool) -> None:
+    """deepspeed pull request 8189: until 0.19.4 only zero.Init replaced the linear function that saves a view of its weight."""
+    ledger = estimate(
+        job(
+            load={"move_before_sharding": whole},
+            framework={"versions": {"deepspeed": version}},
+            activations={"checkpointing": checkpointing},
+        )
+    )
+    held = named(ledger, "communication", "autograd keeps", "loss.backward")
+    assert held == (2 * (MATRICES + 8000 * 512) if kept else 0)
+
+
+def test_torch_saves_the_weight_of_a_linear_layer_and_both_sides_of_a_maximum() -> None:
+    """What the two rules rest on, asked of torch itself: the view's memory stays when the parameter is given other data."""
+    torch = pytest.importorskip("torch")
+    saved: list[Any] = []
+
+    def pack(tensor: Any) -> Any:
+        saved.append(tensor)
+        return tensor
+
+    layer, x = torch.nn.Linear(8, 4), torch.ones(2, 3, 8, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        layer(x)
+    before = layer.weight.untyped_storage().data_ptr()
+    layer.weight.data = torch.empty(0)
+    assert before in [t.untyped_storage().data_ptr() for t in saved]
+    saved.clear()
+    scores = torch.ones(2, 3, requires_grad=True) * 1
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        torch.max(scores, torch.tensor(-1.0))
+    assert any(t.shape == scores.shape for t in saved)
+
+
+def test_without_zero_the_engine_has_no_buckets_and_widens_every_gradient_at_the_step() -> None:
+    """Stage 0 in fp16: no DistributedDataParallel; the step holds fp16 gradients, their fp32 casts and the joined fp32 tensor."""
+    sections: dict[str, dict[str, Any]] = {
+        "precision": {"weights": "fp16", "compute": "fp16", "gradients": "fp16"},
+        "parallel": {"strategy": "ddp", "shard": 1, "replicate": 4},
+    }
+    ledger = estimate(job(**sections))
+    n = elements(ledger)
+    assert named(ledger, "communication", "", "loss.backward") == 0
+    assert named(ledger, "communication", "joined to be reduced", "backward.root") == 2 * n
+    assert named(ledger, "gradients", "", "step.update") == (2 + 4 + 4) * n
+
+
+def test_scores_of_opt_and_old_llama_are_floored_by_a_maximum_that_keeps_them() -> None:
+    """torch.max(scores, least number) until transformers 4.50 for OPT: two bytes a token, key and head more."""
+    opt = {"model_type": "opt", "hidden_size": 256, "ffn_dim": 1024, "num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 1000,
+           "max_position_embeddings": 512, "word_embed_proj_dim": 256, "dropout": 0.0, "attention_dropout": 0.0}  # fmt: skip
+    kept = []
+    for version in ("4.48.3", "4.50.3"):
+        ledger = estimate(
+            job(
+                model={"config": opt, "source": "huggingface"},
+                precision={"weights": "fp16", "compute": "fp16", "mixed": "none", "master": "none", "gradients": "fp16"},
+                activations={"attention": "eager"},
+                parallel={"strategy": "none", "shard": 1},
+                framework={"name": "custom", "versions": {"transformers": version}},
+            )
+        )
+        kept.append(named(ledger, "attention", "", "loss.forward"))
+    assert kept[0] - kept[1] == 2 * 4 * 8 * 512 * 512
