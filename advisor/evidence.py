@@ -7,6 +7,7 @@ Nothing here knows of causes. Readers fill these types; rules look at them. All 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -161,7 +162,7 @@ class NotUnderstood(Struct, frozen=True):
     why: str
 
 
-class Evidence(Struct, frozen=True):
+class Evidence(Struct, frozen=True, dict=True):
     """Everything that was read, of all texts together. ``marks`` are ids of marks that a link or bundle states directly."""
 
     facts: tuple[Fact, ...] = ()
@@ -174,6 +175,11 @@ class Evidence(Struct, frozen=True):
     sources: tuple[Source, ...] = ()
     not_understood: tuple[NotUnderstood, ...] = ()
     seen_keys: tuple[tuple[str, str, Any], ...] = ()  # (where, framework key, value): every config key, mapped or not
+
+    @cached_property
+    def noted(self) -> dict[str, Any]:
+        """What was worked out of it once, by name, because many rules ask for it; evidence with something added starts without."""
+        return {}
 
     @property
     def failure(self) -> Failure | None:

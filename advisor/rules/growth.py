@@ -71,7 +71,9 @@ def of(evidence: Evidence, figure: Callable[[Sample], int | None]) -> tuple[Seri
                 (sample.step if sample.step is not None else number, value, sample.where)
             )
     if not groups and figure is _allocated_of:
-        groups = _printed(evidence)
+        if "printed-series" not in evidence.noted:
+            evidence.noted["printed-series"] = _printed(evidence)
+        groups = evidence.noted["printed-series"]
     out = []
     for (label, _), points in groups.items():
         if len(points) >= LEAST_POINTS:
@@ -184,6 +186,13 @@ def steps_shown(evidence: Evidence) -> list[int]:
 
 def last_step(evidence: Evidence) -> int | None:
     """The last step that a log shows before the failure: from samples and from progress bars (``128/1560 [``, as tqdm prints them)."""
+    if "last-step" not in evidence.noted:
+        evidence.noted["last-step"] = _last_step(evidence)
+    found: int | None = evidence.noted["last-step"]
+    return found
+
+
+def _last_step(evidence: Evidence) -> int | None:
     steps = [s.step for s in evidence.samples if s.step is not None]
     for line in evidence.lines:
         steps += [int(done) for done, total in _PROGRESS.findall(line.text) if int(done) < int(total)]
