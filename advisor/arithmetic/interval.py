@@ -81,12 +81,13 @@ def errors(total: str, of: tuple[str, ...]) -> tuple[float, float]:
     return 1.0, 1.0
 
 
-def _spread(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """How far each total moves when assumed facts take their other values: the largest move of each fact, added up."""
-    below, above = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
+def moves(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) -> list[tuple[str, dict[str, int], dict[str, int]]]:
+    """What is not known, and how far it takes each total down and up: ``(field, below, above)``, bytes. Kept with the run, for whoever asks why."""
     varied = [f for f in run.facts.values() if f.alternatives][:MOST_FACTS]
-    changes = [[_with(run, fact, other) for other in fact.alternatives] for fact in varied]
-    for changed_runs in (*changes, *_other_versions(run), _shorter(run), _unlimited(run)):
+    changes: list[tuple[str, list[Run | None]]] = [(fact.field, [_with(run, fact, other) for other in fact.alternatives]) for fact in varied]
+    changes += [*_other_versions(run), ("batch.lengths", _shorter(run)), ("parallel.limit_all_gathers", _unlimited(run))]
+    found = []
+    for field, changed_runs in changes:
         low, high = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
         for changed in changed_runs:
             if changed is None:
@@ -98,19 +99,26 @@ def _spread(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) 
             for name, interval in totals.items():
                 move = interval.expected - expected[name]
                 low[name], high[name] = max(low[name], -move), max(high[name], move)
-        for name in TOTALS:
-            below[name] += low[name]
-            above[name] += high[name]
+        found.append((field, low, high))
+    run._cache["moves"] = found
+    return found
+
+
+def _spread(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """How far each total moves when assumed facts take their other values: the largest move of each fact, added up."""
+    found = moves(run, again, expected)
+    below = {name: sum(low[name] for _, low, _ in found) for name in TOTALS}
+    above = {name: sum(high[name] for _, _, high in found) for name in TOTALS}
     return {name: min(value, expected[name]) for name, value in below.items()}, above
 
 
-def _other_versions(run: Run) -> list[list[Run | None]]:
+def _other_versions(run: Run) -> list[tuple[str, list[Run | None]]]:
     """The run under versions of a library that decides and is not known: before and after the changes that weigh most."""
     source, known = run.job.model.source or "huggingface", run.job.framework.versions or {}
     package = PACKAGE.get(source, "bitsandbytes" if source == "litgpt" and run.job.method.base in ("nf4", "fp4") else "")
     if package not in DECIDING or package in known:
         return []
-    return [[_of_version(run, package, version) for version in DECIDING[package]]]
+    return [(f"framework.versions.{package}", [_of_version(run, package, version) for version in DECIDING[package]])]
 
 
 def _shorter(run: Run) -> list[Run | None]:

@@ -8,6 +8,7 @@ from html import escape
 from advisor.render import changing, words
 from advisor.render.measured import Figure
 from advisor.render.quoted import quoted
+from advisor.render.width import explained
 from advisor.report import Report
 from advisor.units import show
 
@@ -65,6 +66,8 @@ def _peak(report: Report) -> Iterator[str]:
     if report.capacity_bytes is not None:
         yield f'<tr><th>Usable<td class="n">{show(report.capacity_bytes)}<td><small>{escape(report.capacity_why or "")}</small></tr>'
     yield "</tbody></table>"
+    if (said := explained(report.run, ledger)) is not None:
+        yield f"<p>{escape(said)}</p>"
 
 
 def _causes(report: Report) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from advisor.render import changing, words
 from advisor.render.measured import Figure
 from advisor.render.quoted import quoted
+from advisor.render.width import explained
 from advisor.report import Finding, Report, Step
 from advisor.units import show
 
@@ -49,6 +50,8 @@ def _peak(report: Report) -> Iterator[str]:
     total = sum(size for _, size in parts)
     limit = f"\n| Usable on the card | {show(report.capacity_bytes)} |" if report.capacity_bytes is not None else ""
     yield f"| Part | Size |\n| --- | ---: |\n{rows}\n| **Needed together** | **{show(total)}** |{spare}{limit}"
+    if (said := explained(report.run, ledger)) is not None:
+        yield escape(said)
 
 
 def _causes(report: Report) -> Iterator[str]:

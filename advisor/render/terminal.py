@@ -29,6 +29,7 @@ def report(report: Report, paper: Paper) -> str:
         paper.say(f"The error says: {said}")
     if report.ledger is not None:
         _peak(paper, report.ledger, report.capacity_bytes, report.capacity_why)
+        _width(paper, report.run, report.ledger)
     _causes(paper, report.findings, report.verdict)
     plan(report.plan, paper, report.verdict)
     if report.next_question is not None:
@@ -57,6 +58,7 @@ def estimate(run: Run, ledger: Ledger | None, verdict: str, sentence: str, paper
         return paper.text()
     usable = run.usable
     _peak(paper, ledger, usable[0] if usable else None, usable[1] if usable else None, phase)
+    _width(paper, run, ledger)
     if part is not None:
         _formulas(paper, ledger, part, phase)
     else:
@@ -96,6 +98,13 @@ def plan(plan: Plan, paper: Paper, verdict: str) -> str:
 
 def _verdict(paper: Paper, verdict: str, sentence: str) -> None:
     paper.say(f"{words.VERDICTS.get(verdict, verdict)}. {sentence}", "bold", _COLOURS.get(verdict, "yellow"))
+
+
+def _width(paper: Paper, run: Run | None, ledger: Ledger) -> None:
+    from advisor.render.width import explained
+
+    if (said := explained(run, ledger)) is not None:
+        paper.say(said, indent=2)
 
 
 def _peak(paper: Paper, ledger: Ledger, usable: int | None, why: str | None, phase: str | None = None) -> None:

@@ -8,6 +8,8 @@ from advisor.evidence import Failure
 from advisor.ledger import Ledger
 from advisor.render import words
 from advisor.render.quoted import quoted
+from advisor.render.width import explained
+from advisor.run import Run
 from advisor.units import show
 from advisor.verdict import needed
 from advisor.views.words import plain
@@ -35,8 +37,8 @@ def printed(failure: Failure | None, ledger: Ledger | None) -> None:
         st.markdown(f"**Quoted from the error:** {said}")
 
 
-def figures(ledger: Ledger | None, usable: int | None, why: str | None) -> None:
-    """What is needed, with how that is known and its range; what is usable, with what is left or lacking."""
+def figures(ledger: Ledger | None, usable: int | None, why: str | None, run: Run | None = None) -> None:
+    """What is needed, with how that is known and its range, and why that is wide where it is; what is usable, with what is left or lacking."""
     if ledger is None or not ledger.peak().bytes:
         return
     need, peak = needed(ledger), ledger.peak()
@@ -65,3 +67,5 @@ def figures(ledger: Ledger | None, usable: int | None, why: str | None) -> None:
             height="stretch",
             help=why or "Name the card to compare with it.",
         )
+    if (said := explained(run, ledger)) is not None:
+        st.caption(plain(said))
