@@ -40,7 +40,7 @@ def _wider(run: Run, evidence: Evidence) -> str | None:
 def _form(run: Run, evidence: Evidence) -> Form | None:
     if _wider(run, evidence) is None:
         return None
-    return Form("The optimizer's states are wider than asked for", ("upgrade", "eight-bit-optimizer", "zero-2", "offload-optimizer"))
+    return Form("The optimizer's states are wider than asked for", ("upgrade", "eight-bit-optimizer", "zero-2", "zero-1", "offload-optimizer"))
 
 
 RULE = Rule(
@@ -75,7 +75,7 @@ RULE = Rule(
         *snapshots.part_marks("optimizer-state", "optimizer"),
     ),
     form=_form,
-    remedies=("eight-bit-optimizer", "zero-2", "offload-optimizer", "lora", "factored-optimizer"),
+    remedies=("eight-bit-optimizer", "zero-2", "zero-1", "offload-optimizer", "lora", "factored-optimizer"),
     fires=(
         Example(
             "8-bit states that are fp32",

@@ -14,6 +14,15 @@ from advisor.units import show
 STATE = ("weights", "gradients", "optimizer", "reference", "reward", "critic")
 
 
+DIVIDED = {"zero1": ("optimizer",), "megatron-distributed": ("optimizer",), "zero2": ("optimizer", "gradients")}  # what is not whole on every rank
+
+
+def _ranks(run: Run) -> int:
+    """Ranks that hold the same: the others split matrices, layers or the sequence."""
+    p = run.job.parallel
+    return max(1, gpus(run) // max(1, (p.tensor or 1) * (p.pipeline or 1)))
+
+
 def _applies(run: Run, _evidence: Evidence) -> str | None:
     if run.job.parallel.strategy in DIVIDES_WEIGHTS:
         return f"{run.job.parallel.strategy} divides the state over the ranks"
@@ -27,7 +36,8 @@ def _state(run: Run, evidence: Evidence) -> int | None:
     found = at_failure(run, evidence)
     if found is None:
         return None if run.job.method.base in QUANTISED else weight_bytes(run, 2.0, evidence)
-    return sum(found[0].get(part, 0) for part in STATE)
+    divided = DIVIDED.get(run.job.parallel.strategy or "", ())
+    return sum(found[0].get(part, 0) for part in STATE if part not in divided)
 
 
 def _capacity(run: Run, evidence: Evidence) -> int | None:
@@ -36,14 +46,17 @@ def _capacity(run: Run, evidence: Evidence) -> int | None:
 
 def _exceeds(run: Run, evidence: Evidence) -> str | None:
     """State alone fills the card; a share of it would not."""
-    state, capacity, ranks = _state(run, evidence), _capacity(run, evidence), gpus(run)
+    state, capacity, ranks = _state(run, evidence), _capacity(run, evidence), _ranks(run)
     if state is None or capacity is None or ranks < 2 or state < 0.6 * capacity:
         return None
-    return f"{show(state)} of weights, gradients and optimizer state on each rank; divided by {ranks} that is {show(state / ranks)}"
+    divided = DIVIDED.get(run.job.parallel.strategy or "", ())
+    whole = [words for part, words in (("weights", "weights"), ("gradients", "gradients"), ("optimizer", "optimizer state")) if part not in divided]
+    named = " and ".join([*([", ".join(whole[:-1])] if whole[:-1] else []), whole[-1]])
+    return f"{show(state)} of {named} on each rank; divided by {ranks} that is {show(state / ranks)}"
 
 
 def _alone(run: Run, evidence: Evidence) -> str | None:
-    state, capacity, ranks = _state(run, evidence), _capacity(run, evidence), gpus(run)
+    state, capacity, ranks = _state(run, evidence), _capacity(run, evidence), _ranks(run)
     if state is None or capacity is None or ranks < 2:
         return None
     fits = state / ranks < 0.8 * capacity
@@ -92,7 +105,7 @@ RULE = Rule(
         ),
         Mark("replicated-state-same", 0.7, "cards alike", "nvidia-smi", when=_same_everywhere),
     ),
-    remedies=("zero-3", "fsdp", "zero-2", "qlora"),
+    remedies=("zero-3", "fsdp", "zero-2", "zero-1", "qlora"),
     fires=(
         Example(
             "full training of 13B under DDP",
