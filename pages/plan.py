@@ -12,6 +12,7 @@ from advisor.share import link, open_link
 from advisor.stating import StatingError, put, validated
 from advisor.views.address import arrived, write
 from advisor.views.field_widget import ask
+from advisor.views.kept import kept
 from advisor.views.offers import Wishes, show_offers
 from advisor.views.words import plain
 
@@ -119,5 +120,6 @@ with result:
     if not chosen:
         st.markdown("Choose at least one card.")
         st.stop()
-    offers = before(resolve(job, Evidence()), cards=chosen, prices=prices, most_hours=hours, budget=budget)
+    asked = (job, tuple(chosen), tuple(prices.items()), hours, budget)
+    offers = kept("offers", asked, lambda: before(resolve(job, Evidence()), cards=chosen, prices=prices, most_hours=hours, budget=budget))
     show_offers(offers, Wishes(tuple(chosen), hours, budget))

@@ -128,7 +128,8 @@ def _offer(run: Run, card: Card, count: int, tokens: int | None, price: float | 
     if best is None:
         return None
     used, changes, chosen, ledger = best
-    verdict = judge(chosen, ledger)[0]
+    # beyond the card without the allocator's cache it does not fit, whatever the range: that need not be worked out
+    verdict: Verdict = "ooms" if used > usable and not chosen.missing else judge(chosen, ledger)[0]
     hours = _hours(chosen, tokens) if verdict != "ooms" else None
     cost = hours.times(price * count) if hours is not None and price is not None else None
     within = None
