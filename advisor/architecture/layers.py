@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from advisor.architecture.keys import MOST_LAYERS, Keys
 from advisor.architecture.shape import Block
@@ -18,8 +19,14 @@ _DEFAULT_WINDOW = frozenset(_FULL_EVERY)  # families whose window is part of the
 
 
 def grouped(kinds: Sequence[_K], build: Callable[[_K, int], Block]) -> tuple[Block, ...]:
-    """One block a kind; ``build(kind, count)`` makes it."""
-    return tuple(build(kind, count) for kind, count in Counter(kinds).items())
+    """One block a kind; ``build(kind, count)`` makes it. Where kinds alternate each block says at which layers it stands."""
+    at: dict[_K, list[int]] = {}
+    for index, kind in enumerate(kinds):
+        at.setdefault(kind, []).append(index)
+    blocks = tuple(build(kind, len(places)) for kind, places in at.items())
+    if all(places[-1] - places[0] + 1 == len(places) for places in at.values()):  # one kind after the other
+        return blocks
+    return tuple(replace(block, places=tuple(places)) for block, places in zip(blocks, at.values(), strict=True))
 
 
 def windows(keys: Keys, layers: int) -> list[int | None]:

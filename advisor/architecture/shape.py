@@ -94,6 +94,7 @@ class Block(Struct, frozen=True):
     window: int | None = None  # sliding window of attention, tokens
     parallel: bool = False  # attention and MLP read the same norm (GPT-J, NeoX, Falcon, Cohere)
     cross: bool = False  # has cross attention to an encoder
+    places: tuple[int, ...] = ()  # the layers that are of this kind, from 0, where kinds alternate; else they follow one another
 
     @property
     def parameters(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from advisor.architecture import Architecture, Block
@@ -32,13 +33,9 @@ def on_stage(arch: Architecture, job: Job, where: Stage) -> tuple[tuple[Block, i
     if size == 1:
         return tuple((b, b.count) for b in arch.blocks)
     chunks = size * (p.virtual_stages or 1)
-    layout = p.pipeline_layout
-    if layout is not None:
-        per = [sum(layout[i::size]) for i in range(size)]  # interleaved: chunk i sits on stage i mod size
-    else:
-        share, rest = divmod(arch.layers, chunks)
-        per_chunk = [share + (1 if i < rest else 0) for i in range(chunks)]
-        per = [sum(per_chunk[i::size]) for i in range(size)]
+    share, rest = divmod(arch.layers, chunks)
+    layout = p.pipeline_layout or tuple(share + (1 if i < rest else 0) for i in range(chunks))
+    per = [sum(layout[i::size]) for i in range(size)]  # interleaved: chunk i sits on stage i mod size
     rank = p.pipeline_rank
     if isinstance(rank, int):
         index = min(rank, size - 1)
@@ -46,14 +43,24 @@ def on_stage(arch: Architecture, job: Job, where: Stage) -> tuple[tuple[Block, i
         index = max(range(1, size - 1), key=lambda i: per[i])
     else:
         index = 0 if where == "first" else size - 1
+    if any(b.places for b in arch.blocks):  # kinds alternate: which layers the stage has decides
+        return _standing(arch.blocks, [(sum(layout[:i]), sum(layout[: i + 1])) for i in range(index, len(layout), size)])
     start = sum(per[:index])
     return _slice(arch.blocks, start, start + per[index])
 
 
+def _standing(blocks: tuple[Block, ...], spans: Sequence[tuple[int, int]]) -> tuple[tuple[Block, int], ...]:
+    """The layers of each kind that stand within the spans."""
+    found = ((b, sum(start <= place < stop for place in b.places for start, stop in spans)) for b in blocks)
+    return tuple((b, n) for b, n in found if n)
+
+
 def _slice(blocks: tuple[Block, ...], start: int, stop: int) -> tuple[tuple[Block, int], ...]:
+    if any(b.places for b in blocks):
+        return _standing(blocks, [(start, stop)])
     out: list[tuple[Block, int]] = []
     position = 0
-    for block in blocks:  # kinds in order of first occurrence: exact for "first k dense", a stated mean for alternating kinds
+    for block in blocks:  # kinds that follow one another ("first k dense"), in order
         overlap = min(stop, position + block.count) - max(start, position)
         if overlap > 0:
             out.append((block, overlap))

@@ -14,7 +14,7 @@ from advisor.arithmetic.blocks.megatron import megatron
 from advisor.arithmetic.blocks.mixer import mix
 from advisor.arithmetic.blocks.mlp import mlp
 from advisor.arithmetic.blocks.moe import moe
-from advisor.arithmetic.blocks.operations import all_gather, norm, reduce_scatter, residual
+from advisor.arithmetic.blocks.operations import all_gather, cast, norm, reduce_scatter, residual
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Counted, Tape, Value
 
@@ -65,7 +65,9 @@ def dense(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
         second = normed if block.norms < 2 else norm(tape, s, x, "MLP norm")
         return residual(tape, residual(tape, _fed(tape, s, block, second, hidden), attended), x)
     if has_mixing:
-        y = _attended(tape, s, block, norm(tape, s, x, "attention norm"), hidden)
+        alone = block.mixer is not None and block.norms == 1 and x.element > s.norm  # an fp32 stream is narrowed first (modeling_falcon_mamba FalconMambaBlock)
+        entry = cast(tape, x, s.norm, "stream in the norm's dtype") if alone else x
+        y = _attended(tape, s, block, norm(tape, s, entry, "attention norm"), hidden)
         x = residual(tape, x, norm(tape, s, y, "norm after attention") if block.norms >= 4 else y)
     if block.cross:
         x = residual(tape, x, _attended(tape, s, replace(block, mixer=None), norm(tape, s, x, "cross-attention norm"), hidden))

@@ -20,7 +20,8 @@ def megatron(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Val
     share = hidden / s.tensor if s.sequence else float(hidden)
     has_mlp = block.experts is not None or block.mlp_width > 0
     if block.mixer is not None:
-        x = residual(tape, x, mix(tape, s, block, block.mixer, _norm(tape, x, "mixer norm"), share))
+        mixed = mix(tape, s, block, block.mixer, _norm(tape, x, "mixer norm"), share)
+        x = residual(tape, x, dropout(tape, s, mixed, s.hidden_dropout, "mixer output"))  # core/ssm/mamba_layer.py mamba_bda
     elif block.heads:
         attended = _attention(tape, s, block, _norm(tape, x, "attention norm"), share)
         x = residual(tape, x, dropout(tape, s, attended, s.hidden_dropout, "attention output"))
