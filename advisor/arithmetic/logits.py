@@ -70,7 +70,7 @@ def of(ctx: Context, form: str) -> Loss:
         form = "full"  # T5, BART, BERT and their like: CrossEntropyLoss on the logits as they are, nothing shifted or widened (modeling_t5 loss_fct)
     if ctx.framework == "verl" and ctx.job.objective in ROLLOUT_OBJECTIVES and ctx.attention in ("flash-2", "flash-3") and not ctx.is_megatron:
         return verl(4 if not ctx.at_least("transformers", *LOSS_FUNCTION_SINCE) else logits)
-    if form == "vocab-parallel" or (ctx.is_megatron and form in ("fused", "full", "full-fp32")):
+    if (form == "vocab-parallel" and ctx.source != "torchtitan") or (ctx.is_megatron and form in ("fused", "full", "full-fp32")):
         return megatron(logits, form)
     if ctx.framework == "unsloth" and ctx.source == "huggingface" and form == "full" and not picks(ctx, form):
         return unsloth_loss.on_logits(ctx, logits)

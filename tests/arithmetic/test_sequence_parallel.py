@@ -14,8 +14,13 @@ FP32 = {"weights": "fp32", "compute": "bf16", "mixed": "fsdp", "gradients": "fp3
 TOKENS, HIDDEN, VOCAB = 2 * 512, TINY["hidden_size"], TINY["vocab_size"]
 
 
-def titan(tensor: int, *, checkpointing: str = "full", **parallel: Any) -> Ledger:
-    activations = {"checkpointing": checkpointing, "attention": "sdpa", **({"selective": {"policy": "op"}} if checkpointing == "selective" else {})}
+def titan(tensor: int, *, checkpointing: str = "full", loss: str = "full-fp32", **parallel: Any) -> Ledger:
+    activations = {
+        "loss": loss,
+        "checkpointing": checkpointing,
+        "attention": "sdpa",
+        **({"selective": {"policy": "op"}} if checkpointing == "selective" else {}),
+    }
     return estimate(
         job(
             model={"source": "torchtitan"},
@@ -52,6 +57,11 @@ def test_the_selective_policy_keeps_what_a_reduce_scatter_gives() -> None:
 def test_loss_parallelism_holds_four_tensors_of_fp32_over_a_part_of_the_vocabulary() -> None:
     assert held(titan(4, sequence=True), "loss.backward")["gradients of the loss"] == TOKENS * (VOCAB // 4) * 16
     assert held(titan(1), "loss.backward")["gradients of the loss"] == TOKENS * VOCAB * 12
+
+
+def test_a_vocabulary_parallel_loss_is_dtensors_in_torchtitan_not_megatrons() -> None:
+    """Megatron's writes over its fp32 copy (6 bytes an entry); DTensor's makes a tensor an operation (16), whatever the job calls it."""
+    assert held(titan(4, sequence=True, loss="vocab-parallel"), "loss.backward")["gradients of the loss"] == TOKENS * (VOCAB // 4) * 16
 
 
 def test_a_pipeline_keeps_parameters_and_gradients_whole_until_its_last_micro_batch() -> None:

@@ -51,7 +51,7 @@ def moe(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value, hidden
 def router(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value) -> Value:
     """Scores of all experts in fp32, the chosen ones and their weights."""
     name = next((t.name for t in block.tensors if t.role == "router" and len(t.shape) == 2), "gate")
-    logits = linear(tape, s, x, name, experts.number)
+    logits = linear(tape, s, x, name, experts.number, kind="router")
     wide = cast(tape, logits, 4, "router logits as fp32")
     soft = tape.run("router softmax", (wide,), experts.number, 4, saves_output=True, label="router probabilities")
     index = ("chosen experts", INDEX, tokens(INDEX * experts.chosen))

@@ -117,8 +117,10 @@ def dropout(tape: Tape, s: Setting, x: Value, p: float, name: str, *, pairs: boo
     )
 
 
-def linear(tape: Tape, s: Setting, x: Value, name: str, out: float, *, copies: float = 1.0, experts: float = 1.0) -> Value:
+def linear(tape: Tape, s: Setting, x: Value, name: str, out: float, *, copies: float = 1.0, experts: float = 1.0, kind: str = "mm") -> Value:
     """``nn.Linear`` with its base layout and, where it has one, its adapter. A token passes ``copies`` of ``experts`` such layers.
+
+    Experts' products are one call of ``torch._grouped_mm``, which is no ``mm`` to a policy that keeps some operations.
 
     A dense layer saves its input only where its weight trains. A quantised one (bitsandbytes MatMul4Bit) saves its quantised weight and
     builds the 16-bit weight anew in forward and backward. A frozen fp32 weight under autocast is cast for each call and the cast is
@@ -129,7 +131,7 @@ def linear(tape: Tape, s: Setting, x: Value, name: str, out: float, *, copies: f
     if routed and s.experts_adapted:
         return _folded(tape, s, x, name, out, size, copies, experts)
     if s.base == "none" or (routed and not s.experts_quantised):
-        y = _dense(tape, s, x, name, out, size)
+        y = _dense(tape, s, x, name, out, size, "grouped" if routed else kind)
     elif routed and s.experts == "grouped" and s.base in PARAMETRISED:
         y = _parametrised(tape, s, x, name, out, size)
     else:
@@ -141,20 +143,20 @@ def linear(tape: Tape, s: Setting, x: Value, name: str, out: float, *, copies: f
     return y
 
 
-def _dense(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float) -> Value:
+def _dense(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float, kind: str) -> Value:
     if s.autocast:
         narrow = cast(tape, x, s.compute, f"{name} input as bf16")
         frozen_cast = s.weight > s.compute and not s.trained
         keeps = ((f"{name} weight as bf16", s.compute, (0.0, 0.0, size * s.compute, 0.0)),) if frozen_cast else ()
         return tape.run(
-            name, (narrow,), out, s.compute, saves=(narrow,) if s.trained else (), keeps=keeps, weights=_w(s.trained, size), kind="mm", label=f"{name} output"
+            name, (narrow,), out, s.compute, saves=(narrow,) if s.trained else (), keeps=keeps, weights=_w(s.trained, size), kind=kind, label=f"{name} output"
         )
     if s.fp8:  # TransformerEngine saves the quantised input (columnwise, for the weight gradient), not the 16-bit one
         copy = ((f"{name} input as fp8", 1, tokens(x.width)),) if s.trained else ()
-        return tape.run(name, (x,), out, x.element, keeps=copy, weights=_w(s.trained, size), kind="mm", label=f"{name} output")
+        return tape.run(name, (x,), out, x.element, keeps=copy, weights=_w(s.trained, size), kind=kind, label=f"{name} output")
     element = max(x.element, s.weight) if x.element != s.weight else x.element
     x = cast(tape, x, element)
-    return tape.run(name, (x,), out, element, saves=(x,) if s.trained else (), weights=_w(s.trained, size), kind="mm", label=f"{name} output")
+    return tape.run(name, (x,), out, element, saves=(x,) if s.trained else (), weights=_w(s.trained, size), kind=kind, label=f"{name} output")
 
 
 def _quantised(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float) -> Value:

@@ -66,7 +66,7 @@ class Operation(Struct, eq=False):
     forward: Size  # temporaries while it runs
     backward: Size  # temporaries while its backward runs, inputs' gradients apart
     weights: float  # elements of trained weights whose gradient is born here
-    kind: str = ""  # "mm", "attention" or "scatter": what selective checkpointing may keep
+    kind: str = ""  # "mm", "attention" or "scatter": what selective checkpointing may keep; "grouped" and "router" products it does not
     reuses: bool = False  # its backward writes the inputs' gradients over what it saved
     lasting: bool = False  # what it saves stays until its node is gone, not only until it has run
 

@@ -46,8 +46,11 @@ def walk(tape: Tape, output: Value) -> Counted:
 
 
 def _by_policy(operations: list[Operation]) -> tuple[Saved, ...]:
-    """Every second matrix product (the first, third, ...), attention with its statistics, and what a reduce-scatter gives (torchtitan
-    activation_checkpoint.py)."""
+    """Every second matrix product (the first, third, ...), attention with its statistics, and what a reduce-scatter gives.
+
+    Experts' grouped products are not on the list, and the router's is made again by name, uncounted (torchtitan activation_checkpoint.py,
+    _op_sac_save_list and moe.router.gate in force_recompute_mm_shapes_by_fqns; torch's list of compute-intensive operations).
+    """
     out, products = [], 0
     for op in operations:
         if op.kind == "mm":

@@ -10,6 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from advisor.architecture import Block, Tensor
+from advisor.architecture.shape import Experts
 from advisor.arithmetic import settings
 from advisor.arithmetic.blocks.block import count, settled
 from advisor.arithmetic.blocks.operations import linear, parts
@@ -103,6 +104,17 @@ def test_a_frozen_fp32_weight_is_cast_and_the_cast_saved_under_autocast() -> Non
 def test_the_per_operation_policy_keeps_every_second_product_and_attention() -> None:
     names = [s.name for s in count(llama(), HIDDEN, Setting()).by_policy]
     assert names == ["q_proj output", "v_proj output", "attention output", "attention log-sum-exp", "gate_proj output", "down_proj output"]
+
+
+def test_the_per_operation_policy_makes_experts_grouped_products_and_the_router_again() -> None:
+    """torch._grouped_mm is on none of the lists that torchtitan's policy keeps by, and ``moe.router.gate`` is made again by name, uncounted."""
+    tensors = (
+        *(t for t in llama().tensors if t.role != "mlp"), Tensor("gate", (16, HIDDEN), "router"),
+        Tensor("gate_up_proj", (2 * 128, HIDDEN), "expert", False, 16), Tensor("down_proj", (HIDDEN, 128), "expert", False, 16),
+    )  # fmt: skip
+    block = llama(tensors=tensors, mlp_width=0, experts=Experts(number=16, chosen=2, width=128))
+    names = [s.name for s in count(block, HIDDEN, Setting(source="torchtitan")).by_policy]
+    assert names == ["q_proj output", "v_proj output", "attention output", "attention log-sum-exp"]
 
 
 def test_views_share_memory_and_their_gradients_are_joined_once() -> None:
