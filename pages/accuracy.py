@@ -36,7 +36,13 @@ with st.grid(4, min_column_width=170):
     st.metric(
         "Median error", percent(found["median_ape"]), border=True, height="stretch", help="Half of the estimates are nearer to the measurement than this."
     )
-    st.metric("Nine in ten within", percent(found["p90_ape"]), border=True, height="stretch")
+    st.metric(
+        "Nine in ten within",
+        percent(found["p90_ape"]),
+        border=True,
+        height="stretch",
+        help="Of ten estimates nine are nearer to the measurement than this.",
+    )
     inside = found["inside_interval"]
     st.metric(
         "Inside the range",

@@ -10,10 +10,10 @@ from advisor.units import show
 WIDE = 0.2  # of the expected figure, up or down
 TOTAL = "max_allocated"
 PASTE = {  # by field or section: where a person finds what settles it
-    "framework.versions": "what `advisor collect` or `pip list` prints",
-    "batch.lengths": "what `advisor lengths DATA` says of the data, as batch.lengths of a job file",
+    "framework.versions": 'what "advisor collect" or "pip list" prints',
+    "batch.lengths": 'how long the samples are, as "advisor lengths DATA" prints it (batch.lengths of a job file)',
     "batch.seq_len": "the line that cuts samples (max_length, cutoff_len, block_size), or the log's longest batch",
-    "hardware": "what `nvidia-smi` prints on that machine",
+    "hardware": "what nvidia-smi prints on that machine",
     "model": "the model's config.json",
     "load": "the from_pretrained(...) call",
     "rollout": "the arguments of the rollout engine",
@@ -49,7 +49,7 @@ def _widest(run: Run, ledger: Ledger) -> tuple[str, int, int]:
     found = run._cache.get("moves")
     if found is None:
         found = moves(run, estimate, {name: interval.expected for name, interval in ledger.expected_totals().items()})
-    return max(((field, low[TOTAL], high[TOTAL]) for field, low, high in found), key=lambda move: move[1] + move[2], default=("", 0, 0))
+    return max(((move.field, move.below[TOTAL], move.above[TOTAL]) for move in found), key=lambda move: move[1] + move[2], default=("", 0, 0))
 
 
 def _own_error(run: Run) -> tuple[float, float]:

@@ -90,7 +90,8 @@ def _chips(facts: Sequence[Fact], changed: Callable[[str, str], None]) -> None:
 
 
 def _chip(fact: Fact, changed: Callable[[str, str], None]) -> None:
-    chip = st.popover(f"{words.field(fact.field)}: {plain(words.value(fact.value))}", width="content", key=f"chip:{fact.field}", on_change="rerun")
+    name = f"{words.field(fact.field)}: {plain(words.value(fact.value))}"
+    chip = st.popover(name, width="content", key=f"chip:{fact.field}", on_change="rerun", help=words.field_help(fact.field))
     if not chip.open:  # a dozen widgets take time to send: only the one that is looked at
         return
     with chip:
