@@ -15,6 +15,8 @@ def settle(draft: Draft) -> None:
     """``activations.*``, ``framework.*``, and the optional sections that are used."""
     draft.table("activations.checkpointing", alternatives=("none", "full"))
     draft.assume("activations.checkpointing", "none", "no framework turns it on by itself", alternatives=("full",))
+    draft.table("offload.activations")  # Unsloth's checkpointing moves what it keeps to the host unless told otherwise
+    draft.default("offload.activations", "none", "every framework", "offloading is off unless asked for")
     if draft.framework == "trl" and draft.get("parallel.strategy") == "zero3" and draft.get("method.kind") in family.ADAPTERS:
         draft.infer("activations.reentrant", True, "trl sft_trainer.py: adapters under ZeRO-3 force reentrant checkpointing")
     draft.table("activations.reentrant")

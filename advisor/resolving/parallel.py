@@ -18,7 +18,7 @@ def settle(draft: Draft) -> None:
     _strategy(draft, _gpus(draft))
     _groups(draft)
     _own_settings(draft)
-    for name in ("parameters", "optimizer", "gradients", "activations"):
+    for name in ("parameters", "optimizer", "gradients"):
         draft.default(f"offload.{name}", "none", "every framework", "offloading is off unless asked for")
     draft.default("offload.tiled_mlp", False, "every framework", "not asked for")
 
