@@ -22,6 +22,8 @@ ALIASES = {  # one module under the names that other modelling code gives it
     "up_proj": ("fc1", "c_fc", "dense_h_to_4h", "gate_up_proj"), "gate_proj": ("gate_up_proj",), "down_proj": ("fc2", "dense_4h_to_h"),
     "output_proj": ("o_proj",), "w1": ("gate_proj",), "w2": ("down_proj",), "w3": ("up_proj",),
 }  # fmt: skip
+LITGPT_PARTS = frozenset({"q_proj", "k_proj", "v_proj"})
+FUSED_QKV = frozenset({"query_key_value", "qkv_proj", "c_attn", "Wqkv", "W_pack"})
 QUANTISED = frozenset({"nf4", "fp4", "int8", "gptq-int4", "awq-int4", "mxfp4", "fp8"})
 KBIT = frozenset({"nf4", "fp4", "int8"})
 
@@ -64,12 +66,21 @@ def _litgpt(ctx: Context, block: Block, adapted: bool) -> Setting:
     return Setting(
         stream=ctx.weight, weight=ctx.weight, norm=ctx.weight, compute=ctx.compute, trained=not adapted,
         base=ctx.base if adapted and ctx.base in QUANTISED else "none", keeps_input=keeps_input(ctx),
-        adapted=targets(block, method.targets) if adapted else frozenset(), rank=method.rank or 8,
+        adapted=parted(targets(block, method.targets), method.targets) if adapted else frozenset(), rank=method.rank or 8,
         adapter=bytes_of(method.adapter_dtype, ctx.weight), norm_kind="layer" if ctx.arch.norm == "layernorm" else "rms-wide",
         dropout=litgpt_dropout(ctx), kernel=kernel, source="litgpt",
         activation=ctx.arch.activation if ctx.arch.activation != "gelu_new" else "gelu", softcap=capped(ctx),
         compiled=ctx.compiled,
     )  # fmt: skip
+
+
+def parted(names: frozenset[str], wanted: str | tuple[str, ...] | None) -> frozenset[str]:
+    """litgpt's LoRAQKVLinear has an adapter for each part of the fused matrix that is enabled (lora_query, lora_key, lora_value): of all three, or of two."""
+    whole = names & FUSED_QKV
+    if not whole:
+        return names
+    listed = frozenset() if wanted is None or isinstance(wanted, str) else LITGPT_PARTS.intersection(w.rpartition(".")[2] for w in wanted)
+    return (names - whole) | (LITGPT_PARTS - {"k_proj"} if wanted == "qv" else listed or LITGPT_PARTS)
 
 
 def _megatron(ctx: Context, block: Block, adapted: bool) -> Setting:

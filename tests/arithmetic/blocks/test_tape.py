@@ -175,3 +175,13 @@ def test_one_function_for_adapters_keeps_input_gate_and_up_only() -> None:
     plain = count(llama(), HIDDEN, Setting(trained=False, adapted=ALL, rank=8, adapter=2))
     fused = count(llama(), HIDDEN, Setting(trained=False, adapted=ALL, rank=8, adapter=2, fused=frozenset({"lora"})))
     assert plain.total[0] - fused.total[0] == pytest.approx(2 * 2 * WIDTH, abs=HIDDEN / 4)  # act(gate) and the product, beside the low-rank parts
+
+
+@pytest.mark.parametrize(
+    ("wanted", "adapted"),
+    [("qv", {"q_proj", "v_proj"}), ("all-linear", {"q_proj", "k_proj", "v_proj", "dense"}), (("q_proj",), {"q_proj"}), (("dense",), {"dense"})],
+)
+def test_litgpts_adapters_of_a_fused_matrix_are_those_of_its_parts(wanted: str | tuple[str, ...], adapted: set[str]) -> None:
+    """LoRAQKVLinear keeps its dropped-out input and the padded sum whatever Hugging Face calls the matrix."""
+    block = llama(tensors=(Tensor("query_key_value", ((HEADS + 2 * KV) * SIZE, HIDDEN), "attention"), Tensor("dense", (HIDDEN, HIDDEN), "attention")))
+    assert settings.parted(settings.targets(block, wanted), wanted) == adapted
