@@ -1,15 +1,17 @@
-"""Configs that build on one another: what a file says wins over the file that it names as its base (``defaults: grpo_math_1B.yaml``)."""
+"""Configs that name one another: what a file says wins over its base (``defaults: grpo_math_1B.yaml``), and its content over what its name suggests."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from advisor.evidence import NotUnderstood
-from advisor.reading.merge import LAYER, SCRIPT, Ranked
+from advisor.reading.merge import LAYER, PROSE, SCRIPT, Ranked
 
+BY_NAME = "by the name of "  # how the tables' derivations from a file's name say so
 _NAMES = frozenset({"defaults", "_base_", "base_config", "includes"})
 
 
@@ -31,6 +33,22 @@ def without_given(items: Sequence[NotUnderstood], named: frozenset[str], given: 
     """What was not understood, less the bases that are among the texts after all."""
     there = named & {name.rsplit("/", 1)[-1] for name in given}
     return [item for item in items if not (item.text.partition(" = ")[0] in _NAMES and any(name in item.text for name in there))]
+
+
+def by_content(ranked: Sequence[Ranked], given: Iterable[str]) -> list[Ranked]:
+    """The facts without what was concluded from a file's name, where the file itself was handed in or any text names ZeRO's stage outright."""
+    files = [name.rsplit("/", 1)[-1] for name in given]
+    said = {item.fact.field for item in ranked if item.rank > PROSE and str(item.fact.value).startswith("zero") and not _by_name(item)}
+    settled = {
+        item.fact.where
+        for item in ranked
+        if _by_name(item) and (item.fact.field in said or any(re.search(rf"(?<![\w.\-]){re.escape(name)}(?![\w.\-])", item.fact.text or "") for name in files))
+    }
+    return [item for item in ranked if not (_by_name(item) and item.fact.where in settled)]
+
+
+def _by_name(item: Ranked) -> bool:
+    return item.fact.kind == "inferred" and (item.fact.why or "").startswith(BY_NAME)
 
 
 def _file(where: str | None) -> str:

@@ -14,7 +14,7 @@ from advisor.reading import binary, capacity, deadline, frame_facts, leaves, par
 from advisor.reading.deadline import Deadline
 from advisor.reading.decoding import decoded
 from advisor.reading.gathering import Gathered, take_code, take_config, take_log
-from advisor.reading.inherited import bases, beneath, without_given
+from advisor.reading.inherited import bases, beneath, by_content, without_given
 from advisor.reading.lines import excerpt
 from advisor.reading.masking import mask
 from advisor.reading.merge import GUESS, PRINTED, Ranked, merge, rank_of
@@ -58,7 +58,7 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
             _read_text(text, gathered, limit.part())
     told = tuple(failure for item in gathered.snapshots for failure in item.failures)
     named = bases(gathered.seen_keys)
-    gathered.ranked = beneath(gathered.ranked, named)
+    gathered.ranked = by_content(beneath(gathered.ranked, named), (source.name for source in gathered.sources))
     gathered.not_understood = without_given(gathered.not_understood, named, (source.name for source in gathered.sources))
     if not gathered.failures and not told and (said := failure_told(gathered.excerpts)) is not None:
         gathered.failures.append(said)
