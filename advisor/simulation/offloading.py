@@ -45,8 +45,8 @@ def to_host(recorder: Recorder, job: Job) -> contextlib.AbstractContextManager[A
     def pack(value: torch.Tensor) -> Saved:
         saved = Saved(value)
         size = value.numel() * value.element_size()
-        recorder.on_host(size)
-        weakref.finalize(saved, recorder.on_host, -size).atexit = False
+        recorder.saved_on_host(size)
+        weakref.finalize(saved, recorder.saved_on_host, -size).atexit = False
         return saved
 
     return torch.autograd.graph.saved_tensors_hooks(pack, Saved.back)

@@ -130,7 +130,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         """From now on the tensor's storage, which has not been seen yet, is the host's."""
         self._away[local(value).untyped_storage()._cdata] = pinned
 
-    def on_host(self, size: int) -> None:
+    def on_host(self, value: torch.Tensor) -> bool:
+        """Whether a tensor's storage is the host's."""
+        return local(value).untyped_storage()._cdata in self._away
+
+    def saved_on_host(self, size: int) -> None:
         """Note bytes that are kept on the host, or let go of there (negative)."""
         self._host += size
         self.host_peak = max(self.host_peak, self._host)
@@ -241,6 +245,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         return result
 
     def _of_host(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if kwargs.get("device") is not None:  # it says where
+            return False
         given = [value for value in (*tensors(args), *tensors(tuple(kwargs.values()))) if value.device.type == self.device]
         return bool(given) and all(value.untyped_storage()._cdata in self._away for value in given)
 

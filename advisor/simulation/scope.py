@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.job import Job
 from advisor.run import Run
+from advisor.simulation.frameworks import ON_ACCELERATE
 from advisor.simulation.ranks import hosting, tensor_parallel
 from advisor.simulation.request import CannotProbe
 
@@ -64,11 +65,16 @@ def _offload(job: Job) -> str | None:
     offload = job.offload
     away = [name for name in ("parameters", "optimizer", "gradients") if getattr(offload, name) not in (None, "none")]
     if hosting.wanted(job):
-        if job.method.base not in (None, "none") or tensor_parallel.size(job) > 1:
-            return "a quantised base or divided layers with their shards on the host"
+        if tensor_parallel.size(job) > 1:
+            return "divided layers (tensor parallelism) with their shards on the host"
+        if job.parallel.strategy == "fsdp2" and job.method.base not in (None, "none"):
+            return "a quantised base whose shards FSDP2 keeps on the host"
+        synced = job.framework.name not in ON_ACCELERATE and job.parallel.sync_each_microbatch is not False
+        if job.parallel.strategy == "fsdp1" and (job.batch.gradient_accumulation or 1) > 1 and synced:
+            return "gradients that FSDP1 puts on the host after every micro batch (it keeps the last one's alone: accumulate within no_sync)"
         away = []
     if away or offload.tiled_mlp:
-        return f"offloading (offload.{away[0] if away else 'tiled_mlp'}) but FSDP2's own"
+        return f"offloading (offload.{away[0] if away else 'tiled_mlp'}) but FSDP's own"
     if offload.activations == "cpu" and (job.framework.name not in (None, "custom") or offload.activation_modules):
         return f"{job.framework.name or 'this framework'}'s own offloading of activations"
     return None

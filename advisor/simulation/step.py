@@ -49,9 +49,11 @@ def record(
             entered.enter_context(patched(group.propagation()))
         if world > 1:
             say(f"dividing it over {world} ranks")
+            away = hosting.wanted(run.effective)
+            if away:
+                entered.enter_context(patched(hosting.transfers(recorder)))
             model = dividing.divided(model, run.effective, device)
-            if hosting.wanted(run.effective):
-                entered.enter_context(patched(hosting.transfers()))
+            if away:
                 hosting.put(recorder, model)
         sm = run.card.sm if run.card else None
         entered.enter_context(cuda_semantics(sm=sm, attention=attention))

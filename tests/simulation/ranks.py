@@ -36,7 +36,11 @@ def sending() -> Iterator[set[int]]:
 
 @contextlib.contextmanager
 def copying_to_host() -> Iterator[None]:
-    """Where the device is a CPU already, ``foreach_reduce`` copies no reduced shard to the host: made good as it hands the shard on."""
+    """Where the device is a CPU already, ``foreach_reduce`` copies no reduced shard to the host: made good as it hands the shard on.
+
+    FSDP1 waits for its stream then, which on a CPU has nothing to wait for and no such method.
+    """
+    import torch
     from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 
     from advisor.simulation.patching import patched
@@ -59,7 +63,7 @@ def copying_to_host() -> Iterator[None]:
             watching[-1].see(tensor, "aten::_to_copy")
         return to_sharded(param, tensor)
 
-    with patched([(hosting, "put", noting), (FSDPParam, "to_sharded_dtensor", copied)]):
+    with patched([(hosting, "put", noting), (FSDPParam, "to_sharded_dtensor", copied), (torch.cpu.Stream, "synchronize", lambda *_: None)]):
         yield
 
 

@@ -1,4 +1,4 @@
-"""FSDP2 with its shards on the host: host and device apart, by hand-worked bytes; deeper models extended, and what is refused."""
+"""FSDP with its shards on the host: host and device apart, by hand-worked bytes; deeper models extended, and what is refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 HOME = dict.fromkeys(("parameters", "gradients", "optimizer"), "cpu")
 MIXED = {"weights": "fp32", "compute": "bf16", "mixed": "fsdp", "reduce": "fp32"}
 TWO = {"parallel": {"strategy": "fsdp2", "shard": 2, "replicate": 1}, "hardware": {"gpu": "a100-80gb", "gpus_per_node": 2}, "precision": MIXED}
+FIRST = {"parallel": {"strategy": "fsdp1", "shard": 2, "replicate": 1}}
 LAYER = [64 * 64, 32 * 64, 32 * 64, 64 * 64, *[64 * 160] * 3, 64, 64]  # attention, MLP, two norms
 ROOT = [256 * 64, 256 * 64, 64]
 
@@ -54,6 +55,26 @@ def test_the_host_holds_shards_gradients_and_states_and_the_device_none(tiny: Ca
     assert here.at("step") - away.at("step") >= rounded  # and the temporaries of a step that is taken on the host
 
 
+def test_fsdp1_makes_a_gradient_on_the_host_for_what_is_frozen_too(tiny: Callable[..., Any]) -> None:
+    lora = {"kind": "lora", "rank": 4, "targets": ["q_proj"]}
+    away = _ledger(tiny("llama", **{**TWO, **FIRST}, offload=HOME, method=lora))
+    step = _of(away, "host", "step.update")
+    adapters = 2 * 2 * (4 * 64 + 64 * 4)  # of two layers: A and B, in fp32 halves
+    assert step["gradients"] == step["weights"] > 10 * adapters
+    assert adapters * 2 <= step["optimizer"] < adapters * 4
+    assert not any(h.part == "gradients" and h.device == "gpu" and "step.update" in h.moments for h in away.holdings)
+
+
+def test_fsdp1_narrows_a_copy_of_each_shard_on_the_device(tiny: Callable[..., Any]) -> None:
+    """Under mixed precision a whole shard in fp32 lies beside its cast for a moment, for every unit of the model."""
+    from advisor.simulation.step import record
+
+    recorder = record(tiny("llama", **{**TWO, **FIRST}, offload=HOME))
+    first = [s for s in recorder.storages.values() if s.step == 1 and s.phase == "forward" and not s.host and s.stream]
+    copies = sorted(s.requested for s in first if s.dtype == "float32" and s.operator == "aten::empty.memory_format")
+    assert copies == sorted(4 * sum(sizes) // 2 for sizes in (LAYER, LAYER, ROOT))
+
+
 def test_each_unit_is_copied_to_the_device_before_it_is_gathered(tiny: Callable[..., Any]) -> None:
     from advisor.simulation.step import record
 
@@ -88,15 +109,18 @@ def test_accumulation_adds_on_the_host(tiny: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     ("sections", "said"),
     [
-        ({"offload": {"optimizer": "cpu"}}, r"offloading \(offload.optimizer\) but FSDP2's own"),
+        ({"offload": {"optimizer": "cpu"}}, r"offloading \(offload.optimizer\) but FSDP's own"),
         ({"offload": HOME, "method": {"kind": "lora", "rank": 4, "base": "nf4"}}, "a quantised base"),
-        ({"offload": HOME, "parallel": {"strategy": "fsdp1", "shard": 2, "replicate": 1}}, "offload.parameters"),
+        ({"offload": HOME, "parallel": {"tensor": 2}, "hardware": {"gpus_per_node": 4}}, "divided layers"),
+        ({"offload": HOME, **FIRST, "batch": {"gradient_accumulation": 2}}, "after every micro batch"),
+        ({"offload": HOME, "parallel": {"strategy": "ddp", "shard": 1, "replicate": 2}}, "offload.parameters"),
     ],
-    ids=["the optimizer alone", "a quantised base", "FSDP1"],
+    ids=["the optimizer alone", "a quantised base", "divided layers", "FSDP1, accumulation", "DDP"],
 )
 def test_what_else_goes_to_the_host_is_refused(sections: dict[str, Any], said: str, tiny: Callable[..., Any]) -> None:
     from advisor.simulation import scope
     from advisor.simulation.request import CannotProbe
 
+    merged = {name: {**TWO.get(name, {}), **values} if isinstance(values, dict) else values for name, values in sections.items()}
     with pytest.raises(CannotProbe, match=said):
-        scope.check(tiny("llama", **{**TWO, **sections}))
+        scope.check(tiny("llama", **{**TWO, **merged}))
