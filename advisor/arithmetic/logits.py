@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from advisor.arithmetic import moments as at
-from advisor.arithmetic import unsloth_loss
+from advisor.arithmetic import pipe_outputs, unsloth_loss
 from advisor.arithmetic.context import ROLLOUT_OBJECTIVES, Context
 from advisor.arithmetic.fused_linear import chunked, fused_linear
 from advisor.arithmetic.losses import LOSS_FUNCTION_SINCE, OWN_LOSS, RAW_REMOTE, SCALED, Loss, materialised, own
@@ -162,6 +162,7 @@ def _whole(ctx: Context, loss: Loss) -> Iterator[Holding]:
     )
     keeps = bool(ctx.job.framework.keeps_outputs)
     yield from _backward(ctx, loss, vocab)
+    yield from pipe_outputs.kept(ctx, vocab)
     if keeps:
         kept = frozenset({at.FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST, at.BACKWARD_ROOT, at.STEP})
         yield Holding(

@@ -140,3 +140,22 @@ def test_scores_of_opt_and_old_llama_are_floored_by_a_maximum_that_keeps_them() 
         )
         kept.append(named(ledger, "attention", "", "loss.forward"))
     assert kept[0] - kept[1] == 2 * 4 * 8 * 512 * 512
+
+
+@pytest.mark.parametrize(("micro_batches", "buffers"), [(8, 2), (1, 1)])
+def test_the_pipeline_engine_keeps_its_last_stages_logits(micro_batches: int, buffers: int) -> None:
+    """Megatron-DeepSpeed: pipe_buffers['outputs'] is not emptied on the last stage; the current micro batch's are the loss's own until its backward."""
+    config = {"model_type": "gpt2", "n_embd": 512, "n_layer": 6, "n_head": 8, "n_positions": 512, "vocab_size": 8064, "tie_word_embeddings": True}
+    ledger = estimate(
+        job(
+            model={"config": config, "source": "megatron"},
+            precision={"weights": "fp16", "compute": "fp16", "gradients": "fp16"},
+            batch={"gradient_accumulation": micro_batches},
+            activations={"checkpointing": "full", "attention": "te-unfused", "loss": "vocab-parallel"},
+            parallel={"strategy": "zero1"},
+            framework={"name": "megatron-lm", "versions": {}},
+        )
+    )
+    one = 512 * 8064 * 4
+    for moment, alive in (("loss.forward", buffers), ("loss.backward", buffers - 1), ("backward.last-block", buffers), ("step.update", buffers)):
+        assert named(ledger, "logits", "buffers", moment) == alive * one, moment
