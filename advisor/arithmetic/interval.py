@@ -7,9 +7,11 @@ each source left out in turn (:mod:`advisor.accuracy.error_table` makes it). Bot
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from math import hypot
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from advisor import knowledge
@@ -24,8 +26,22 @@ PACKAGE = {"huggingface": "transformers", "remote-code": "transformers"}
 # Versions on the two sides of what changes most: the loss's copies (transformers 4.46, 4.49; losses.py), inputs kept by 4-bit layers (settings.keeps_input)
 DECIDING = {"transformers": ("4.44.2", "4.48.1"), "bitsandbytes": ("0.43.3",)}
 SHORTER, REACHED = 4, 1024  # samples may stay at a quarter of a bound, but a bound of 1,024 is reached: Alpaca's longest has 1,034 to 1,304 tokens
-MOST_FACTS = 8  # the widest assumptions are few; this bounds the work
+MOST_FACTS = 16  # more than any job of the corpus leaves open; this bounds the work
 TOTALS = ("max_allocated", "max_reserved", "device_used", "host")
+
+
+DECIDES = "max_allocated"  # by this total the least and the most of an unknown are chosen: the others follow it
+Change = Callable[[Run], Run | None]  # the run with one unknown at another value; None where it does not apply
+
+
+class Move(Struct, frozen=True):
+    """One unknown, and how far it takes each total down and up, bytes. ``least``, ``most``: the changes that take it farthest."""
+
+    field: str
+    below: dict[str, int]
+    above: dict[str, int]
+    least: Change | None
+    most: Change | None
 
 
 def widths(run: Run, again: Callable[[Run], Ledger]) -> Callable[[Ledger], dict[str, Interval]]:
@@ -81,64 +97,92 @@ def errors(total: str, of: tuple[str, ...]) -> tuple[float, float]:
     return 1.0, 1.0
 
 
-def moves(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) -> list[tuple[str, dict[str, int], dict[str, int]]]:
-    """What is not known, and how far it takes each total down and up: ``(field, below, above)``, bytes. Kept with the run, for whoever asks why."""
+def moves(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) -> list[Move]:
+    """What is not known, and how far it takes each total down and up. Kept with the run, for whoever asks why."""
     varied = [f for f in run.facts.values() if f.alternatives][:MOST_FACTS]
-    changes: list[tuple[str, list[Run | None]]] = [(fact.field, [_with(run, fact, other) for other in fact.alternatives]) for fact in varied]
-    changes += [*_other_versions(run), ("batch.lengths", _shorter(run)), ("parallel.limit_all_gathers", _unlimited(run))]
+    unknown: list[tuple[str, list[Change]]] = [(fact.field, [partial(_with, fact=fact, value=other) for other in fact.alternatives]) for fact in varied]
+    unknown += [*_other_versions(run), ("batch.lengths", [_shorter]), ("parallel.limit_all_gathers", [_unlimited])]
     found = []
-    for field, changed_runs in changes:
+    for field, changes in unknown:
         low, high = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
-        for changed in changed_runs:
-            if changed is None:
-                continue
-            try:
-                totals = again(changed).expected_totals()
-            except CannotEstimate:  # packed sequences, where only the samples' lengths are known
-                continue
+        least, most = None, None
+        for change in changes:
+            totals = _totals(change(run), again)
             for name, interval in totals.items():
                 move = interval.expected - expected[name]
+                if name == DECIDES and -move > low[name]:
+                    least = change
+                if name == DECIDES and move > high[name]:
+                    most = change
                 low[name], high[name] = max(low[name], -move), max(high[name], move)
-        found.append((field, low, high))
+        found.append(Move(field, low, high, least, most))
     run._cache["moves"] = found
     return found
 
 
+def _totals(run: Run | None, again: Callable[[Run], Ledger]) -> dict[str, Interval]:
+    try:
+        return again(run).expected_totals() if run is not None else {}
+    except CannotEstimate:  # packed sequences, where only the samples' lengths are known
+        return {}
+
+
 def _spread(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """How far each total moves when assumed facts take their other values: the largest move of each fact, added up."""
+    """How far each total moves when what is not known takes its other values.
+
+    The unknown are independent of each other, so their moves are joined as independent uncertainties are: by the root of the sum of squares
+    (JCGM 100:2008, 5.1.2). It ends where all of them at once would take the total, which is estimated as one run: two facts that free the same
+    bytes free them once.
+    """
     found = moves(run, again, expected)
-    below = {name: sum(low[name] for _, low, _ in found) for name in TOTALS}
-    above = {name: sum(high[name] for _, _, high in found) for name in TOTALS}
+    below = {name: _joined([move.below[name] for move in found]) for name in TOTALS}
+    above = {name: _joined([move.above[name] for move in found]) for name in TOTALS}
+    for changes, farthest, sign in (([m.least for m in found], below, -1), ([m.most for m in found], above, 1)):
+        together = [change for change in changes if change is not None]
+        if len(together) > 1:
+            single = {name: max((move.below if sign < 0 else move.above)[name] for move in found) for name in TOTALS}
+            for name, interval in _totals(_changed(run, together), again).items():
+                farthest[name] = min(farthest[name], max(single[name], sign * (interval.expected - expected[name])))
     return {name: min(value, expected[name]) for name, value in below.items()}, above
 
 
-def _other_versions(run: Run) -> list[tuple[str, list[Run | None]]]:
+def _joined(found: list[int]) -> int:
+    return round(hypot(*found))
+
+
+def _changed(run: Run, changes: list[Change]) -> Run:
+    """The run with several of the unknown replaced, each where it still applies."""
+    for change in changes:
+        run = change(run) or run
+    return run
+
+
+def _other_versions(run: Run) -> list[tuple[str, list[Change]]]:
     """The run under versions of a library that decides and is not known: before and after the changes that weigh most."""
     source, known = run.job.model.source or "huggingface", run.job.framework.versions or {}
     package = PACKAGE.get(source, "bitsandbytes" if source == "litgpt" and run.job.method.base in ("nf4", "fp4") else "")
     if package not in DECIDING or package in known:
         return []
-    return [(f"framework.versions.{package}", [_of_version(run, package, version) for version in DECIDING[package]])]
+    return [(f"framework.versions.{package}", [partial(_of_version, package=package, version=version) for version in DECIDING[package]])]
 
 
-def _shorter(run: Run) -> list[Run | None]:
+def _shorter(run: Run) -> Run | None:
     """The run with samples that stay well below a bound they are not packed to: it may need less, never more."""
     batch = run.job.batch
     if batch.packed is not False or batch.lengths is not None or batch.token_budget is not None or (batch.seq_len or 0) <= REACHED:
-        return []
-    return [replace(run, job=replace(run.job, batch=replace(batch, seq_len=(batch.seq_len or 0) // SHORTER)))]
+        return None
+    return replace(run, job=replace(run.job, batch=replace(batch, seq_len=(batch.seq_len or 0) // SHORTER)))
 
 
-def _unlimited(run: Run) -> list[Run | None]:
+def _unlimited(run: Run) -> Run | None:
     """Without FSDP's rate limiter the host asks for units ahead of the card, at most for all of them: as if none were freed after its forward pass.
 
     llama-cookbook pull request 41: fifteen of 32 blocks of a Llama-2-7B more. How far it gets is a matter of the two speeds, so only the high end moves.
     """
     parallel = run.job.parallel
     if parallel.strategy != "fsdp1" or parallel.limit_all_gathers is not False or parallel.reshard_after_forward is False:
-        return []
-    whole = replace(parallel, reshard_after_forward=False)
-    return [replace(run, job=replace(run.job, parallel=whole))]
+        return None
+    return replace(run, job=replace(run.job, parallel=replace(parallel, reshard_after_forward=False)))
 
 
 def _of_version(run: Run, package: str, version: str) -> Run:
