@@ -12,14 +12,14 @@ import textwrap
 import warnings
 from collections.abc import Iterator
 
-from advisor.reading.code_of_files import GRAPHLESS, Found, called, hooks, loads
+from advisor.reading.code_of_files import GRAPHLESS, Found, called, hooks, keeps_detached, left_on_card, loads, widens
 from advisor.reading.pattern import pattern
 
 MOST = 400_000  # characters of one text that are parsed
 DEPTH = 90  # levels of indentation or brackets: deeper code is no one's training script
 _PYTHON = pattern(r"^[ \t]*(?:import |from \w[\w.]* import |def \w+\(|class \w+|for \w.* in .*:|with .*:|@\w|\w[\w.]* ?(?:\+=|=) ?\w)", re.MULTILINE)
 _TELLING = pattern(
-    r"\.append\(|\+=|\.backward\(|\.eval\(\)|torch\.load\(|FSDP\(|fully_shard\(|\.initialize\(|\.prepare\(|from_pretrained\(|init_process_group|hook\("
+    r"\.append\(|\+=|\.backward\(|\.eval\(\)|torch\.load\(|FSDP\(|fully_shard\(|\.initialize\(|\.prepare\(|from_pretrained\(|init_process_group|hook\(|\.float\(\)|to\(torch\.float32"
 )
 _OFF_CARD = pattern(r"\.(?:item|cpu|numpy|tolist|size|shape)\b|\b(?:float|int|len|str)\(|device=['\"]cpu")
 _TENSOR = pattern(
@@ -29,6 +29,7 @@ _MODEL = pattern(
     r"^(?:self\.)?(?:model|net|network|module|generator|discriminator|encoder|decoder|backbone|policy|actor|critic|unet|\w*_model|\w*_net|netG|netD)$"
 )
 _EVAL = pattern(r"^_?(?:do_|run_)?(?:test|valid\w*|eval\w*|val|infer\w*|predict\w*)(?:_|$)")
+_LEFT_OUT = pattern(r"^[ \t]*(?:# ?)?(?:\.{3}|…)[ \t]*$", re.MULTILINE)
 _WRAPS = frozenset({"FSDP", "FullyShardedDataParallel", "fully_shard", "initialize", "prepare"})
 _NO_GRAPH = pattern(r"no_grad|inference_mode|set_grad_enabled\(False")
 
@@ -69,7 +70,8 @@ def _trees(text: str) -> Iterator[tuple[ast.Module, int]]:
 
 
 def _parsed(text: str) -> ast.Module | None:
-    for candidate in (text, textwrap.dedent(text)):
+    whole = _LEFT_OUT.sub("", text)  # people put "..." for what they leave out, at any indentation
+    for candidate in (text, textwrap.dedent(text), textwrap.dedent(whole)) if whole != text else (text, textwrap.dedent(text)):
         if max((len(line) - len(line.lstrip()) for line in candidate.split("\n")), default=0) > 4 * DEPTH:
             return None
         try:
@@ -90,6 +92,9 @@ def _of_tree(tree: ast.Module) -> Iterator[Found]:
         yield from _of_scope(scope, name, graphless)
     yield from hooks(tree)
     yield from loads(tree)
+    yield from widens(tree)
+    yield from left_on_card(tree)
+    yield from keeps_detached(tree)
 
 
 def _own(scope: ast.AST) -> Iterator[ast.AST]:

@@ -12,6 +12,14 @@ from advisor.reading.pattern import pattern
 GRAPHLESS = pattern(r"\.(?:detach|item|cpu|numpy|tolist|data|argmax|argsort|size|shape|dim)\b|\b(?:float|int|len|str|accuracy_score|argmax)\(")
 
 
+_SCALAR = pattern(r"loss|acc|metric|norm|score|\.(?:mean|sum|max|min)\(|\blr\b|time")
+_TENSOR_LIKE = pattern(r"\.(?:detach|clone|data)\b")
+_OFF = pattern(r"\.(?:item|cpu|numpy|tolist)\b|\b(?:float|int|len|str)\(|['\"]cpu['\"]")
+_AUXILIARY = pattern(r"(?:text_?encoder|t5|clip|vae|autoencoder|teacher|embedder|captioner|pipe(?:line)?|scorer|feature_?extractor)", re.IGNORECASE)
+_ON_CARD = pattern(r"\.to\([^)]*(?:cuda|device|rank)|\.cuda\(|device_map")
+_WIDE = pattern(r"\.(?:float|double)\(\)|\.to\((?:dtype=)?torch\.float(?:32|64)\)|\.type\(torch\.float32\)")
+
+
 class Found(NamedTuple):
     """What is written: ``what`` names the pattern, ``code`` the expression, ``line`` counts from 1."""
 
@@ -62,3 +70,82 @@ def loads(tree: ast.Module) -> Iterator[Found]:
     ):
         line = next((n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and called(n) == "init_process_group"), 1)
         yield Found("never-chooses-device", "init_process_group without torch.cuda.set_device", line)
+
+
+def widens(tree: ast.Module) -> Iterator[Found]:
+    """A gradient, whole, in a wider dtype: ``p.grad.float()``, ``t.to(torch.float32)`` in a function that goes over gradients."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        given = {a.arg for a in node.args.args}
+        of_gradients = {n for n in given if re.fullmatch(r"(?:d_?p|grads?|gradients?|g)", n)}
+        held = {"grad"} if any(isinstance(n, ast.Attribute) and n.attr in ("grad", "main_grad") for n in ast.walk(node)) else set()
+        if not of_gradients and not held:
+            continue
+        grown = True
+        names = set(of_gradients)
+        while grown:  # names that a gradient is given to
+            grown = False
+            for inner in ast.walk(node):
+                if isinstance(inner, ast.Assign) and _of_gradient(inner.value, names) and not _WIDE.search(ast.unparse(inner.value)):
+                    fresh = {t.id for target in inner.targets for t in ast.walk(target) if isinstance(t, ast.Name)} - names
+                    names |= fresh
+                    grown = grown or bool(fresh)
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in ("float", "double", "to", "type"):
+                text = ast.unparse(inner)
+                if _WIDE.search(text[len(ast.unparse(inner.func.value)) :]) and _of_gradient(inner.func.value, names):
+                    yield Found("widens-gradients", text, inner.lineno)
+
+
+def _of_gradient(node: ast.expr, names: set[str]) -> bool:
+    """Whether an expression is a gradient itself, not a number made of it."""
+    while True:
+        if isinstance(node, ast.Attribute):
+            if node.attr in ("grad", "main_grad"):
+                return True
+            node = node.value
+        elif (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("detach", "to_local", "data", "view", "flatten", "clone")
+        ):
+            node = node.func.value
+        elif isinstance(node, ast.IfExp):
+            return _of_gradient(node.body, names) or _of_gradient(node.orelse, names)
+        else:
+            return isinstance(node, ast.Name) and node.id in names
+
+
+def left_on_card(tree: ast.Module) -> Iterator[Found]:
+    """A frozen helper (text encoder, VAE, teacher) that one block loads onto the card for what it prepares, and that nothing takes away."""
+    text = ast.unparse(tree)
+    for block in (n for n in ast.walk(tree) if isinstance(n, ast.If | ast.With)):
+        for node in (n for child in block.body for n in ast.walk(child)):
+            if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)):
+                continue
+            name, value = node.targets[0].id, ast.unparse(node.value)
+            if not (_AUXILIARY.search(name) and "from_pretrained" in value and _ON_CARD.search(value)):
+                continue
+            gone = rf"\bdel [^\n]*\b{name}\b|\b{name}\b(?:\.to\(['\"](?:cpu|meta)| ?= ?None)|\b{name}\.cpu\("
+            rest = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name and n.lineno > (block.end_lineno or node.lineno)]
+            if not rest and not re.search(gone, text):
+                yield Found("left-on-card", value, node.lineno)
+
+
+def keeps_detached(tree: ast.Module) -> Iterator[Found]:
+    """Tensors without a graph that a function adds to a list or dict which outlives it, still on the card."""
+    text = ast.unparse(tree)
+    for node in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)):
+        given = {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
+        own = {t.id for n in ast.walk(node) if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
+        for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
+            if called(call) not in ("append", "extend") or len(call.args) != 1 or not isinstance(call.func, ast.Attribute):
+                continue
+            root: ast.expr = call.func.value
+            while isinstance(root, ast.Attribute | ast.Subscript):
+                root = root.value
+            value = ast.unparse(call.args[0])
+            if re.search(rf"{re.escape(ast.unparse(call.func.value))}\.clear\(", text):
+                continue
+            outlives = isinstance(root, ast.Name) and root.id in given and root.id not in own
+            if outlives and _TENSOR_LIKE.search(value) and not _OFF.search(value) and not _SCALAR.search(value):
+                yield Found("keeps-detached", ast.unparse(call), call.lineno)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from advisor.evidence import Failure, Frame
+from advisor.evidence import Failure, FailureKind, Frame
 from advisor.reading import bitsandbytes, collectives, engines, jax_tf, pytorch
 from advisor.reading.found import Found
 from advisor.reading.lines import Excerpt, LogLine
@@ -33,7 +33,7 @@ _WORDS = (  # one of these is in every line that a reader's head finds: a cheap 
 _NOT_FAILURES = lazily(r"KeyboardInterrupt|SystemExit|StopIteration|GeneratorExit|Warning$")
 _SHARED = lazily(r"multiprocessing[/\\](?:synchronize|heap|shared_memory|reductions|queues)")  # semaphores and tensors between processes live in /dev/shm
 _QUOTED = lazily(r"[a-z,] [\"\u201c](?:[\w.]{1,60}(?:Error|Exception): )?(?:CUDA|HIP) (?:error: )?out of memory", re.IGNORECASE)
-_STATEMENT = lazily(r"^\s{2,40}(?:return |[\w.\[\], ]{1,80} = )?[A-Za-z_][\w.]{0,80}\(.{1,300}\)?$")
+_STATEMENT = lazily(r"^\s{2,40}(?:return |[\w.\[\], ]{1,80} [-+*/|]?= )?[A-Za-z_][\w.]{0,80}\(.{1,300}\)?$")
 _WRAPPED = ("outofmemory", "triedtoallocate", "totalcapacityof")
 
 
@@ -78,7 +78,9 @@ def _of_stream(lines: list[LogLine], name: str) -> Iterator[Failure]:
     for trace in found_traces:
         if trace.at not in explained and trace.exception is not None and not _NOT_FAILURES.search(trace.exception):
             at = lines[trace.at]
-            yield _failure(Found("not-memory", details=(("exception", trace.exception),)), at, name, at.text, trace.frames)
+            headed = at.text.startswith(" ") or exception_of(at.text) is None  # a notebook names the class above its frames; the message was cut off
+            kind: FailureKind = "gpu-memory" if headed and trace.exception.endswith("OutOfMemoryError") else "not-memory"
+            yield _failure(Found(kind, details=(("exception", trace.exception),)), at, name, trace.exception if headed else at.text, trace.frames)
 
 
 def _at(lines: list[LogLine], index: int) -> tuple[Found | None, int, str]:

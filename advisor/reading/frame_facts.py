@@ -35,7 +35,7 @@ _PROVES: tuple[tuple[str, str, object], ...] = (
     (r"^deepspeed/runtime/zero/(?:stage3|partition)", "parallel.strategy", "zero3"),
     (r"^deepspeed/runtime/zero/stage_?2\.py", "parallel.strategy", "zero2"),
     (r"^torch/distributed/fsdp/(?:_fully_shard|_composable)", "parallel.strategy", "fsdp2"),
-    (r"^torch/distributed/fsdp/(?:flat_param|_flat_param|fully_sharded|_runtime_utils|_unshard)", "parallel.strategy", "fsdp1"),
+    (r"^torch/distributed/fsdp/(?:flat_param|_flat_param|fully_sharded|_runtime_utils|_unshard|_state_dict_utils|_optim_utils)", "parallel.strategy", "fsdp1"),
     (r"^areal/engine/fsdp_engine\.py|(?:^|/)\w*fsdp2_(?:engine|workers?|strategy|trainer)\.py", "parallel.strategy", "fsdp2"),  # AReaL: fully_shard
     (r"^torch/nn/parallel/distributed\.py", "parallel.strategy", "ddp"),
     (r"^transformers/integrations/sdpa_attention\.py", "activations.attention", "sdpa"),

@@ -41,7 +41,8 @@ _SHELL_PROMPT = lazily(r"(?m)^(\(?[\w.-]{0,40}\)?\s?)[a-z_][\w.-]{0,31}@[\w.-]{1
 _PRIVATE_HOST = lazily(r"(?i)\b(?:[a-z0-9-]{1,63}\.){1,6}(?:internal|local|lan|corp|intra|cluster|svc|localdomain|hpc)\b(?:\.[a-z0-9-]{1,63}){0,4}")
 _HOST_KEY = lazily(
     r"(?i)\b((?:[a-z]+[_.-])?(?:host(?:_?name)?|node_?name|nodelist|master_addr|master|server|NodeName|machine|"
-    r"rdzv_endpoint)s?[ \t]*[=:][ \t]*[\"']?)(?!localhost|127\.|<|(?:none|null|true|false|auto|fp32|bf16|fp16|float32|bfloat16)\b)([A-Za-z][\w.\[\],-]{1,250})"
+    r"rdzv_endpoint)s?[ \t]*[=:][ \t]*[\"']?)(?!localhost|127\.|<|(?:none|null|true|false|auto|fp32|bf16|fp16|float32|bfloat16|"
+    r"cuda|gpu|cpu|oom|out|torch)\b)([A-Za-z][\w.\[\],-]{1,250})"
 )
 _NCCL_HOST = lazily(r"^[A-Za-z0-9][\w.-]{0,100}(?=:\d{1,8}:\d{1,8}(?::\d{1,8})? \[\d{1,4}\])", re.MULTILINE)
 _NODE_NAME = lazily(  # cloud names made of the address, and pods of a Kubernetes deployment; model names look alike, so nothing wider

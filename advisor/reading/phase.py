@@ -20,7 +20,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "save",
             r"_save_checkpoint|save_checkpoint|save_model\b|save_pretrained|save_16bit_model|save_fp16_model|_zero3_consolidated|consolidated_16bit|"
-            r"get_state_dict\b|save_state\b|_(?:full|local|sharded)_(?:pre|post)_state_dict_hook|:\w*save_(?:ckpt|full_state|state_dict)\w*|"
+            r"get_state_dict\b|save_state\b|_(?:(?:full|local|sharded|common|common_unshard)_)?(?:pre|post)_state_dict_hook|:\w*save_(?:ckpt|full_state|state_dict)\w*|"
             r"save_fsdp_(?:model|optimizer)|get_model_state_dict|full_optim_state_dict|checkpoint[\w/.]*:save|dcp\.save|:save_\w*checkpoint|async_save",
         ),
         (

@@ -31,34 +31,49 @@ _GPUS = lazily(r"(?<![\w.])(\d{1,4}|two|four|eight|single|one) (?:gpus?|cards)\b
 _NODES = lazily(r"(?<![\w.])(\d{1,4}|two|three|four|eight) nodes?\b", re.IGNORECASE)
 _WORDS = {"two": 2, "three": 3, "four": 4, "eight": 8, "single": 1, "one": 1}
 _COUNTED_CHINESE = lazily(rf"(\d{{1,3}}) ?(?:张|块|卡|个)的? ?((?i:{_CARD})|[345]0[5-9]0)(?![\w-])")
+# cards that are only told by their memory: "4 GPUs with 12GB each", "a 24 GB card", "2x 24GB GPUs", "24G显存的单卡"; what a model needs or uses is none
+_SIZED_CARD = lazily(
+    r"(?<![\w.])(?:(\d{1,2}) ?(?:[x×*] ?)?)?(?:(?<!\d)|(?<= ))(\d{1,3}) ?G(?:i?B)? (?:(?:of )?V?RAM )?(?:GPUs?|(?:graphics |video )?cards?)\b|"
+    r"(?<![\w.])(?:(\d{1,2}|two|four|eight|single|one|an?) )?(?:GPUs?|(?:graphics |video )?cards?) (?:with|of|having) (?:only )?(\d{1,3}) ?G(?:i?B)?\b|"
+    r"()(?<![A-Za-z0-9.])(?<!需要)(?<!需)(?<!占用)(\d{1,3}) ?G[Bb]? ?(?:显存)? ?的?(?:单卡|显卡|GPU|gpu|卡)|"
+    r"()(?:单卡|每张卡|每卡|显卡)(?:只有|显存|是|为|的|有){0,3} ?(\d{1,3}) ?G[Bb]?(?!\d)",
+    re.IGNORECASE,
+)
+_CARDS_CHINESE = lazily(r"单(?:张|块)?(?:显)?卡()|(?<![\d.])(\d{1,2}|[两双四八]) ?(?:张|块|卡)(?!\d)(?=卡|显卡|GPU|gpu|\W|[训微跑上并]|$)")
+_CHINESE_NUMBERS = {"两": 2, "双": 2, "四": 4, "八": 8}
 _SENTENCE = lazily(r"(?<=[.!?;])\s+(?=[A-Z`(])|(?<=[。！？；])\s*(?=\S)")
 _STAGE = lazily(r"(?<![A-Za-z])zero[-_ ]{0,2}\(?(?:stage[-_ ]{0,2})?[=: ]{0,2}([123])\b", re.IGNORECASE)
 _FSDP = lazily(r"(?<![\w/.-])FSDP ?-?(2|v2)?(?![\w/]|\.\w)", re.IGNORECASE)
-_METHOD = lazily(r"\b(?:(QLoRA)|(LoRA)|full(?:[- ]parameter|[- ]model)? ?(?:fine-?\s?tun\w+|FT\b|SFT\b))(?![\w/.=-])", re.IGNORECASE)
+_METHOD = lazily(  # a letter of Chinese ends no word of Latin ones for \b
+    r"(?<![A-Za-z0-9_/.-])(?:(QLoRA)|(LoRA)|full(?:[- ]parameter|[- ]model)? ?(?:fine-?\s?tun\w+|FT\b|SFT\b))(?![A-Za-z0-9_/.=-])|"
+    r"全(?:参数?量?|量参?数?)(?:微调|训练|精调)",
+    re.IGNORECASE,
+)
 _RECOMPUTED = lazily(
     r"(\b(?:no|without|not using|disabled?) )?\b(?:gradient|activation) checkpointing\b(?!\W{0,3}(?:\w+ )?(?:off|false|disabled))", re.IGNORECASE
 )
 _WEIGHED = lazily(r"\b(?:not|no|n't|can't|cannot|without|instead|should|would|could|tried|try|switch\w*|or|vs\.?|versus|than)\b|吗|怎么|如何", re.IGNORECASE)
-_N = r"\s*(?:size|len(?:gth)?)?\s*(?:of|=|:|is)?\s*(\d{1,3}(?:,\d{3})+|\d{1,8})(k\b)?(?![\w.]*\d|\s*[/,]\s?\d)"
+_N = r"\s*(?:size|len(?:gth)?)?\s*(?:of|=|:|is|是|为|设为|设置为|设成|：)?\s*(\d{1,3}(?:,\d{3})+|\d{1,8})(k\b)?(?![\w.]*\d|\s*[/,]\s?\d)"
 _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (field, lazily(pattern + _N, re.IGNORECASE))
     for field, pattern in (
         (
             "batch.micro_batch",
-            r"(?<![\w-])(?:per[-_ ](?:device|gpu)(?:[-_ ]train)?[-_ ]|micro[-_ ]?|"
+            r"(?<![A-Za-z0-9_-])(?<!ppo )(?:per[-_ ](?:device|gpu)(?:[-_ ]train)?[-_ ]|mi(?:cro|ni)[-_ ]?|"
             r"train[-_ ])?batch(?:[-_ ]?size)?(?:[-_ ]per[-_ ](?:device|gpu))?",
         ),
         (
             "batch.seq_len",
-            r"(?<![\w-])(?:max(?:imum)?[-_ ])?(?:seq(?:uence)?(?!\d)(?:[-_ ]?len(?:gth)?)?|context(?:[-_ ]len(?:gth)?)?|source|max_seq_length|"
-            r"max_length|cutoff_len|block_size|model_max_length)",
+            r"(?:(?:序列|最大|上下文|文本)长度|(?<![\w-])(?:max(?:imum)?[-_ ])?(?:seq(?:uence)?(?!\d)(?:[-_ ]?len(?:gth)?)?|context(?:[-_ ]len(?:gth)?)?|"
+            r"source|max_seq_length|"
+            r"max_length|cutoff_len|block_size|model_max_length))",
         ),
         ("batch.gradient_accumulation", r"(?<![\w-])(?:grad(?:ient)?[-_ ]accum(?:ulation)?(?:[-_ ]steps)?|accum(?:_iter)?)"),
         ("method.rank", r"(?<![\w-])(?:lora[-_ ]?(?:r|rank))"),
     )
 )
 _EVALUATING = lazily(r"\b(?:test|eval|valid|infer)\w*\b(?!.*\btrain)", re.IGNORECASE)  # the batch that a sentence speaks of is that of the evaluation
-_SETTING_WORDS = ("batch", "seq", "context", "source", "max", "cutoff", "block", "accum", "lora")
+_SETTING_WORDS = ("batch", "seq", "context", "source", "max", "cutoff", "block", "accum", "lora", "长度")
 # "median 310, max 3980 tokens", "lengths: p50=410 p95=2.1k max=8k": two such figures on a line that speaks of tokens or lengths
 _SPREAD = lazily(
     r"(?<![\w-])(median|p50|p95|p99|max(?:imum)?|longest)(?:\s{0,2}(?:length|len|sample|sequence|prompt|tokens?|is|of|was|about|=|:|~)){0,3}\s{0,3}"
@@ -146,6 +161,15 @@ def _hardware(text: str) -> Iterator[tuple[str, object]]:
         name = f"RTX {m[1]}"
     if count is None and (m := _COUNTED_CHINESE.search(text)) is not None:
         count, name = int(m[1]), f"RTX {m[2]}" if m[2].isdigit() else m[2].upper()
+    sized = _SIZED_CARD.search(text) if name is None else None
+    if sized is not None:
+        groups = [g for g in sized.groups() if g is not None]
+        told, size = (groups[0] if len(groups) > 1 else ""), int(groups[-1])
+        count = count or _WORDS.get(told.lower()) or (int(told) if told.isdigit() else None)
+        if 4 <= size <= 288:
+            yield "hardware.gpu", {"name": f"a card of {size} GB", "memory_gib": float(size)}
+    if count is None and (c := _CARDS_CHINESE.search(text)) is not None:
+        count = 1 if c[2] is None else _CHINESE_NUMBERS.get(c[2]) or int(c[2])
     if count is None and name is None:
         if (g := _GPUS.search(text)) is not None:
             count = _WORDS.get(g[1].lower()) or int(g[1])
@@ -162,7 +186,7 @@ def _hardware(text: str) -> Iterator[tuple[str, object]]:
 
 @lru_cache(maxsize=256)
 def _card(name: str) -> str | dict[str, object] | None:
-    found = cards.find(name)
+    found = cards.find(re.sub(r"(\d{2,3}) ?G$", r"\1GB", name))
     if found is not None:
         return found.id
     size = re.search(r"(\d{2,3}) ?G(?:i?B)?\b", name)

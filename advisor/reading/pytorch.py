@@ -89,6 +89,10 @@ def read_failure(text: str) -> Found | None:
     sizes = {name: size for name, pattern in _COUNTERS if (size := _first(pattern, squeezed)) is not None}
     backend: Backend = next((b for word, b in _BACKENDS if f"{word}outofmemory" in lowered or f"{word}error" in lowered), "cuda")
     details: list[tuple[str, Any]] = []
+    if (
+        "outofresource:" in lowered and "hardwarelimit" in lowered
+    ):  # torch/csrc/inductor/static_launcher raises its OutOfMemoryError for a kernel's shared memory
+        return Found("not-memory", backend, None, {}, (), (("exception", "a kernel's shared memory"),))
     if _EXABYTE.search(squeezed):
         details.append(("more_than_1eb", True))
         return Found("not-memory", backend, None, {}, (), tuple(details))

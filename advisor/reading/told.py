@@ -21,12 +21,20 @@ _LINK = pattern(r"github\.com/[\w.-]{1,80}/[\w.-]{1,80}/blob/[\w.-]{1,80}/([\w./
 _CODE = pattern(r"^\s{4,40}(?:[\w.\[\], ]{1,80} = )?[A-Za-z_][\w.]{0,80}\([^\n]{0,300}\)$")
 _SENTENCE = pattern(r"(?<=[.!?;])\s+(?=[A-Z`\"'(])|(?<=[\u3002\uff01\uff1f\uff1b?!])\s*(?=\S)")
 _RAN_OUT = pattern(
-    r"\bOOM(?:s|ed|ing|-ing|'?d|-?killed)?\b|(?i:\bout[ -]of[ -](?:GPU |CUDA |V?RAM )?memory\b)|"
+    r"\b(?:OOM|oom(?![-_.\w]))(?:s|ed|ing|-ing|'?d|-?killed)?\b|(?i:\bout[ -]of[ -](?:GPU |CUDA |V?RAM )?memory\b)|"
     r"\b(?:runs?|ran|running) out of (?:GPU |CUDA )?(?:memory|V?RAM)\b"
 )
 _RAN_OUT_CHINESE = pattern(
-    r"(?i:(?<![A-Za-z])oom(?![A-Za-z]))(?=[^A-Za-z]*[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])\s?(?i:oom(?![A-Za-z]))|显存(?:还是|仍然|依然)?(?:不够|不足|溢出|爆)|爆(?:了)?显存|显存.{0,6}OOM"
+    r"(?i:(?<![A-Za-z])oom(?![A-Za-z]))(?=[^A-Za-z]*[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])\s?(?i:oom(?![A-Za-z]))|显存(?:还是|仍然|依然)?(?:不够|不足|溢出|爆|炸)|[爆炸](?:了)?显存|显存.{0,6}OOM|"
+    r"(?<![\u4e00-\u9fff]内存)(?:加载|[装放塞跑])不下"
 )
+# "2 x A100: got cuda oom": few words that state it all the same
+_HAPPENED = pattern(
+    r"\b(?:got|gets?|getting|hits?|hitting|had|throws?|gives?|giving|meets?|met|encounter\w*|always|still|causes?|reports?|results? in|ends? (?:in|with))\s+"
+    r"(?:(?:a|an|the|this|me|cuda|gpu|torch)\s+){0,3}(?:OOM|out[ -]of[ -](?:\w+ )?memory)\b",
+    re.IGNORECASE,
+)
+_DIED = pattern(r"\b(?:dies|died|fails|failed|crashe[sd]|blows up|breaks)\b|:\s*$", re.IGNORECASE)  # beside a failure that is pasted: when it came
 _OF_THE_HOST = pattern(r"\b(?:host|system|CPU) (?:memory|RAM)\b|\bon the host\b|\bRAM\b|OOM-?killed|内存", re.IGNORECASE)
 _ASKED_CHINESE = pattern(r"[吗么呢]\W{0,2}$|会不会|是否|如何|怎么|避免|防止|解决")
 _COMMA = pattern(r"[\uff0c,]")
@@ -42,11 +50,25 @@ _WHY = pattern(r"\W*why (?:am|is|are|do|does|did)\b", re.IGNORECASE)  # asks for
 _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (phase, pattern(text, re.IGNORECASE))
     for phase, text in (
-        ("load", r"(?:加载|载入)(?:模型|权重|过程|时|的时候|checkpoint)"),
+        ("load", r"(?:加载|载入)(?:模型|权重|过程|时|的时候|checkpoint|不下|.{0,4}模型)"),
+        ("resume", r"(?:恢复|续)训|断点.{0,4}(?:恢复|继续)|resume.{0,6}(?:时|的时候)"),
         ("eval", r"(?:评估|验证|评测)(?:时|阶段|过程|的时候)"),
         ("save", r"保存(?:模型|权重|checkpoint|时|的时候|过程)"),
         ("merge", r"合并(?:模型|权重|lora|adapter|时|的时候|过程)?"),
         ("step", r"\boptimi[sz]er\.step\b|\b(?:in|at|during|on|inside) (?:the )?(?:first )?optimi[sz]er(?:'s)? step"),
+        (
+            "step",
+            r"\b(?:at|in|during) the (?:optimi[sz]er )?(?:step|update)\b(?!\s*(?:\d|where|of|when|that|size))|"
+            r"\b(?:in|at|during) (?:the )?(?:grad\w* clipping|clip_grad\w*)",
+        ),
+        ("merge", r"\bsave_pretrained_merged\b|\bmerg(?:e|ing) (?:the |my )?(?:lora|adapters?)\b"),
+        ("save", r"\b(?:model|checkpoint|weights|state) (?:is|are|was|were|gets?) (?:being )?saved\b|\btr(?:y|ied|ying) to save\b"),
+        ("resume", r"\b(?:when|while|after|once) (?:I |we |it )?resum(?:e|ed|es)\b|^resuming\b|\btr(?:y|ied|ying) to resume\b"),
+        (
+            "load",
+            r"\b(?:model|checkpoint|weights|shards) (?:is|are|was|were|gets?) (?:being )?(?:loaded|materiali[sz]ed)\b|"
+            r"\bloads? the (?:whole|full|entire) model\b|\b(?:at|on) load(?:ing)?\b",
+        ),
         ("merge", r"\bmerge_and_unload\b|\b(?:when|while|during|on|after) (?:the )?merging\b"),
         ("save", r"\b(?:when|while|during|at|on|upon) (?:the )?(?:model |checkpoint |final )?saving\b|\bsave_(?:model|checkpoint|pretrained)\b"),
         ("resume", r"\b(?:when|while|during|after|on|upon) resuming\b|\bresume_from_checkpoint\b"),
@@ -93,7 +115,7 @@ def phase_told(texts: Iterable[Excerpt]) -> tuple[str, str] | None:
     """The moment that the last such sentence names, and the sentence."""
     found = None
     for _, sentence in _sentences(texts):
-        if states(sentence) and (phase := moment(sentence)) is not None:
+        if (states(sentence) or (_DIED.search(sentence) and not sentence.endswith("?"))) and (phase := moment(sentence)) is not None:
             found = phase, sentence
     return found
 
@@ -122,5 +144,5 @@ def _sentences(texts: Iterable[Excerpt]) -> Iterator[tuple[str, str]]:
             if not SHORTEST <= len(line.text) <= LONGEST or "ried to allocate" in line.text:
                 continue
             for sentence in _SENTENCE.split(line.text.strip("#>*- ")):
-                if len(_WORDS.findall(sentence)) >= 6 or len(_CHINESE.findall(sentence)) >= 6:
+                if len(_WORDS.findall(sentence)) >= 6 or len(_CHINESE.findall(sentence)) >= 6 or _HAPPENED.search(sentence):
                     yield text.where(line), sentence

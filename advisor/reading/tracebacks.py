@@ -27,6 +27,7 @@ _CARETS = lazily(r"^\s*[\^~]{1,400}\s*$|^\s*\.\.\.<\d+ lines?>\.\.\.$")
 _EXCEPTION = lazily(
     r"^(?:E\s{1,8})?((?:[A-Za-z_][\w]*\.){0,8}[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Failure|OutOfResources|Warning|Timeout|Died))(?::\s?(.*))?$"
 )
+_HEADED = lazily(r"^((?:\w+\.){0,6}\w*(?:Error|Exception))\s{2,}Traceback \(most recent")  # IPython names the class above its frames
 _NEUTRAL = lazily(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
 
 _PACKAGES = frozenset((  # libraries whose files may stand in a clone instead of site-packages
@@ -96,6 +97,7 @@ def traces(lines: Sequence[LogLine], name: str) -> list[Trace]:
     frames: list[Frame] = []
     start = 0
     starts = 0
+    headed: str | None = None
     for index, line in enumerate(lines):
         text = line.text
         if ("Traceback" in text or text.startswith("-----")) and _START.search(text) is not None:
@@ -104,6 +106,7 @@ def traces(lines: Sequence[LogLine], name: str) -> list[Trace]:
                 frames = []
             start = index if not frames else start
             starts += 1
+            headed = m[1] if (m := _HEADED.match(text)) is not None else headed
             continue
         frame = frame_of(line, f"{name}:{line.number}")
         if frame is not None:
@@ -116,12 +119,12 @@ def traces(lines: Sequence[LogLine], name: str) -> list[Trace]:
             continue
         if (found := exception_of(text)) is not None and not text.startswith((" ", "\t")):
             out.append(Trace(_once(frames), found[0], index, start))
-            frames, starts = [], 0
+            frames, starts, headed = [], 0, None
         elif _NEUTRAL.match(text):
             out.append(Trace(_once(frames), None, index - 1, start))
             frames, starts = [], 0
     if frames:
-        out.append(Trace(_once(frames), None, len(lines) - 1, start))
+        out.append(Trace(_once(frames), headed, len(lines) - 1, start))
     return out
 
 

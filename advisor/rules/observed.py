@@ -18,9 +18,43 @@ _EVALUATION = pattern(r"\b(?:validat|evaluat|eval\b|test(?:ing)?\b|inference|pre
 _GROWS = pattern(
     rf"\b{_MEMORY}\b[^.?!]{{0,80}}\b{_UP}\b[^.?!]{{0,80}}\b{_EACH}\b|"
     rf"\b{_EACH}\b[^.?!]{{0,60}}\b{_MEMORY}\b[^.?!]{{0,60}}\b{_UP}\b|"
-    rf"\b{_MEMORY}\b[^.?!]{{0,40}}\b{_EACH}\b[^.?!]{{0,10}}\b{_UP}\b",
+    rf"\b{_MEMORY}\b[^.?!]{{0,40}}\b{_EACH}\b[^.?!]{{0,10}}\b{_UP}\b|"
+    r"显存[^。？！?]{0,14}(?:一直|不断|持续|逐渐|逐步|越来越|慢慢)[^。？！?]{0,8}(?:增|涨|大|高|上升|多)|每[^。？！?，]{0,8}(?:步|轮|迭代|epoch|batch)[^。？！?]{0,14}显存[^。？！?]{0,10}(?:增|涨)",
     re.IGNORECASE,
 )
+_CARD = r"(?:GPUs?|cards?|ranks?|devices?|process(?:es)?|workers?)"
+_ALL_OF = r"(?:whole|full|entire|complete|base)"
+_MODEL = r"(?:model|weights|checkpoint|parameters)"
+_HAVE = r"(?:load\w*|hold\w*|keep\w*|has|have|stores?|cop(?:y|ies))"
+_ON_EACH = pattern(
+    rf"\b(?:each|every|all|both)\b[^.?!]{{0,20}}\b{_CARD}\b[^.?!]{{0,30}}\b{_HAVE}\b[^.?!]{{0,20}}\b{_ALL_OF}\b[^.?!]{{0,15}}\b{_MODEL}\b|"
+    rf"\b(?:load\w*|cop(?:y|ies|ied)|replicat\w*|puts?|place\w*)\b[^.?!]{{0,20}}\b{_ALL_OF}\b[^.?!]{{0,15}}\b{_MODEL}\b[^.?!]{{0,20}}\b(?:on|to|onto|in|into)\b"
+    rf"[^.?!]{{0,6}}\b(?:each|every|all|both)\b[^.?!]{{0,20}}\b{_CARD}\b|"
+    rf"\b(?:model|weights|parameters) (?:is|are) (?:replicated|copied|loaded (?:in full|entirely|fully)) (?:on|onto|to|in) (?:each|every|all)\b|"
+    r"每(?:一)?(?:张|块|个)?(?:卡|显卡|GPU|进程|rank)[^，。？?]{0,8}(?:加载|载入|保存|存放|占用|放)[^，。？?]{0,8}(?:模型|权重|参数)",
+    re.IGNORECASE,
+)
+_NARROW = r"(?:fp8|float8|mxfp8)"
+_FP8_SAVES_NOTHING = pattern(
+    rf"\b{_NARROW}\b[^.?!]{{0,120}}\b(?:same|similar|identical|more|higher|larger|increase\w*)\b[^.?!]{{0,30}}\b(?:memory|VRAM|footprint|usage)\b|"
+    rf"\b{_NARROW}\b[^.?!]{{0,100}}\b(?:memory|VRAM|usage|footprint)\b[^.?!]{{0,40}}\b(?:same|higher|larger|more|"
+    rf"not (?:\w+ )?(?:reduced?|lower|decrease\w*)|increase\w*|unchanged)\b|"
+    rf"\b(?:memory|VRAM|footprint)\b[^.?!]{{0,40}}\b{_NARROW}\b[^.?!]{{0,30}}\b(?:same|similar|identical|higher|larger|more)\b|"
+    rf"\b(?:no|without|not|n't)\b[^.?!]{{0,40}}\b(?:memory|VRAM)\b[^.?!]{{0,20}}\b(?:sav\w+|reduc\w+|benefit|gain|decrease)\b[^.?!]{{0,60}}\b{_NARROW}\b|"
+    rf"\b{_NARROW}\b[^.?!]{{0,60}}\b(?:no|not|n't)\b[^.?!]{{0,30}}\b(?:sav\w+|reduc\w+|decrease|lower)\b[^.?!]{{0,30}}\b(?:memory|VRAM)\b|"
+    rf"{_NARROW}[^。？?]{{0,30}}显存[^。？?]{{0,16}}(?:没有?|并未|不|一样|相同|反而)",
+    re.IGNORECASE,
+)
+_NOBODY = pattern(
+    r"\bno (?:other )?(?:\w+ )?process(?:es)?\b|\b(?:not|n't)\b[^.?!]{0,30}\b(?:any|other)\b[^.?!]{0,20}\b(?:process(?:es)?|jobs?|programs?|training)\b|"
+    r"\bnothing (?:else )?(?:is )?(?:running|listed)\b|\b(?:before|without) (?:I )?(?:start\w*|running|launch\w*)\b|"
+    r"\bafter (?:I )?(?:kill\w*|stopp?\w*|exit\w*|terminat\w*|the (?:run|job|process) (?:ended|died|crashed|was killed))\b|"
+    r"没有?(?:任何|其他|别的)?(?:进程|程序)|(?:杀掉|杀死|结束|停掉|kill)[^。]{0,10}(?:进程|程序)",
+    re.IGNORECASE,
+)
+_SLEEPS = pattern(r"\b(?:asleep|sleeping|after sleep(?:ing)?|sleep mode|in sleep)\b|休眠", re.IGNORECASE)
+_HELD = pattern(r"(?<![\w.])(\d{1,6}(?:\.\d{1,3})?) ?(GiB|GB|MiB|MB)\b", re.IGNORECASE)
+_FREED = pattern(r"\b(?:freed|releas\w+|reclaim\w+)\b", re.IGNORECASE)
 _CHECKPOINTING = r"(?:(?:activation|gradient) )?(?:checkpointing|recomput\w+)"
 _CHANGES_NOT = r"(?:makes? no difference|has no effect|saves? no|(?:doesn't|does not|didn't|did not) (?:\w+ )?(?:reduce|save|lower|change|help))"
 _NO_DIFFERENCE = pattern(
@@ -82,3 +116,34 @@ def first_card_fills(evidence: Evidence) -> str | None:
     """Every process holds memory on the first card, whichever it was given."""
     found = _first(evidence, _FIRST_CARD)
     return f"every process holds memory on the first card, as is written in {found[0]}" if found is not None else None
+
+
+def whole_on_each(evidence: Evidence) -> str | None:
+    """Every card loads or holds the whole model."""
+    found = _first(evidence, _ON_EACH)
+    return f"every card loads the whole model, as is written in {found[0]}" if found is not None else None
+
+
+def fp8_saves_nothing(evidence: Evidence) -> str | None:
+    """fp8 takes as much memory as 16 bit, or more."""
+    found = _first(evidence, _FP8_SAVES_NOTHING)
+    return f"fp8 takes no less memory than 16 bit, as is written in {found[0]}" if found is not None else None
+
+
+def nobody_runs(evidence: Evidence) -> str | None:
+    """Nothing of the reporter's runs on the card at the moment that is shown."""
+    found = _first(evidence, _NOBODY)
+    return found[0] if found is not None else None
+
+
+def held_asleep(evidence: Evidence) -> tuple[int, str] | None:
+    """The largest figure that a generation engine holds while it sleeps, bytes, and where it is written."""
+    best: tuple[int, str] | None = None
+    for line in evidence.lines:
+        if len(line.text) > LONGEST or not _SLEEPS.search(line.text) or _FREED.search(line.text):
+            continue
+        for number, unit in _HELD.findall(line.text):
+            size = round(float(number) * (1 << 30 if unit[0] in "Gg" else 1 << 20))
+            if best is None or size > best[0]:
+                best = size, line.where
+    return best

@@ -25,6 +25,9 @@ _ALL_PARAMS = re.compile(  # peft PeftModel.print_trainable_parameters; nanoGPT,
 )
 _SCALE = {"K": 10**3, "M": 10**6, "B": 10**9}
 _SIZE_IN_NAME = pattern(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,2})?)[bB](?![A-Za-z0-9])")
+_SIZE_SAID = pattern(r"(?<![\w.-])(?<!\d)(\d{1,3}(?:\.\d{1,2})?) ?(?:B|b|billion)(?![A-Za-z0-9])(?! tokens)", re.IGNORECASE)
+_SIZE_SAID_CHINESE = pattern(r"(?<![A-Za-z0-9.])(\d{1,3}(?:\.\d{1,2})?)[Bb](?![A-Za-z0-9])")
+_OF_A_MODEL = pattern(r"model|模型|param|参数|\bLLM|llama|vicuna|qwen|mistral|chatglm|baichuan|fine-?tun|微调", re.IGNORECASE)
 QUANTISED = frozenset({"nf4", "fp4", "int8", "gptq-int4", "awq-int4", "fp8", "mxfp4"})
 
 
@@ -109,7 +112,20 @@ def parameters(run: Run, evidence: Evidence | None = None) -> int | None:
     if evidence is not None:
         named += [str(v) for _, k, v in evidence.seen_keys if any(word in k.lower() for word in ("model", "config", "checkpoint", "pretrained"))]
     sizes = [_SIZE_IN_NAME.search(name) for name in named]
-    return next((round(float(m.group(1)) * 1e9) for m in sizes if m is not None), None)
+    of_name = next((round(float(m.group(1)) * 1e9) for m in sizes if m is not None), None)
+    return of_name if of_name is not None or evidence is None or run.job.model.name is not None else _size_said(evidence)
+
+
+def _size_said(evidence: Evidence) -> int | None:
+    """The size that a sentence gives a model (``a 13B model``): that of the sentence that tells of the failure before any other, its last one."""
+    failure = evidence.failure
+    texts = [failure.text] if failure is not None and dict(failure.details).get("told") else []
+    for number, text in enumerate([*texts, *(line.text for line in evidence.lines)]):
+        if len(text) <= 600 and _OF_A_MODEL.search(text):
+            sizes = _SIZE_SAID.findall(text) or _SIZE_SAID_CHINESE.findall(text)
+            if sizes and 0.05 <= (size := float(sizes[-1 if number < len(texts) else 0])) <= 700:
+                return round(size * 1e9)
+    return None
 
 
 def _count(found: re.Match[str]) -> int | None:

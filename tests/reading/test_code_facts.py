@@ -104,3 +104,21 @@ def test_it_becomes_a_key_of_the_evidence_with_its_line_and_logs_do_not() -> Non
     assert ("train.py:4", "code.keeps-graph", "history.append(loss)") in keys
     log = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    history.append(loss)\nRuntimeError: x\n'
     assert not [k for _, k, _ in read([("log.txt", log)]).evidence.seen_keys if k.startswith("code.")]
+
+
+@pytest.mark.parametrize(("code", "found"), [
+    ("def norm(ps):\n    for p in ps:\n        total += p.grad.to(torch.float32).pow(2).sum()\n", ["widens-gradients"]),
+    ("def norm(ps):\n    for p in ps:\n        g = p.grad.detach()\n        total += g.float().pow(2).sum()\n", ["widens-gradients"]),
+    ("def norm(ps):\n    for p in ps:\n        total += p.grad.norm().float()\n", []),  # a number is widened
+    ("def forward(self, x):\n    return self.net(x.float())\n", []),
+    ("def step(self, z):\n    self.codes.append(z.detach())\n", ["keeps-detached"]),
+    ("def step(self, z):\n    ...\n      ...\n    self.codes.append(z.detach())\n", ["keeps-detached"]),  # what is left out stands at any indentation
+    ("def step(self, z):\n    self.codes.append(z.detach().cpu())\n", []),
+    ("def step(self, loss):\n    self.losses.append(loss.detach())\n", []),
+    ("def step(self, z):\n    codes = []\n    codes.append(z.detach())\n    self.use(codes)\n", []),
+    ("if new:\n    vae = VAE.from_pretrained(p).to('cuda')\n    save(vae)\nnet.to('cuda')\n", ["left-on-card"]),
+    ("if new:\n    vae = VAE.from_pretrained(p).to('cuda')\n    save(vae)\n    del vae\nnet.to('cuda')\n", []),
+    ("if new:\n    vae = VAE.from_pretrained(p).to('cuda')\nlatents = vae(x)\n", []),  # it is used later too
+])  # fmt: skip
+def test_what_stays_and_what_is_widened(code: str, found: list[str]) -> None:
+    assert [f.what for f in code_facts(code)] == found

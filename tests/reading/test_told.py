@@ -217,3 +217,48 @@ def test_utf16_is_read_as_utf8() -> None:
 def test_what_a_question_states(text: str, stated: dict[str, object]) -> None:
     job = read([("pasted text", text)]).job
     assert {path: job.get(path) for path in stated} == stated
+
+
+@pytest.mark.parametrize(("text", "stated"), [
+    ("My box has 2 GPUs with 16GB each.", {"hardware.gpus_per_node": 2, "hardware.gpu.memory_gib": 16.0}),
+    ("Training on two 48 GB cards, batch size 2", {"hardware.gpu.memory_gib": 48.0, "batch.micro_batch": 2}),
+    ("用 40G 的显卡，单卡跑，序列长度设为1024", {"hardware.gpus_per_node": 1, "hardware.gpu.memory_gib": 40.0, "batch.seq_len": 1024}),
+    ("用全参数微调，4张卡", {"method.kind": "full", "hardware.gpus_per_node": 4}), ("我用lora训练", {"method.kind": "lora"}),
+    ("全量微调大概需要 28GB 显存", {"hardware.gpu": None}), ("it uses 20 GB of GPU memory", {"hardware.gpu": None}),
+    ("2 x A100 40G", {"hardware.gpu": "a100-40gb"}),
+])  # fmt: skip
+def test_cards_and_settings_in_words(text: str, stated: dict[str, object]) -> None:
+    job = read([("q.txt", text)]).job
+    shown = {path: job.get(path) if not path.endswith("memory_gib") else getattr(job.get("hardware.gpu"), "memory_gib", None) for path in stated}
+    assert shown == stated
+
+
+@pytest.mark.parametrize("sentence", ["8x V100 32G: got OOM", "训练 70b 时单卡装不下了", "with graphs on it always oom after a while in the loop"])
+def test_a_short_statement(sentence: str) -> None:
+    failure = read([("q.txt", sentence)]).evidence.failure
+    assert failure is not None and failure.kind == "gpu-memory"
+
+
+@pytest.mark.parametrize(("text", "phase"), [
+    ("The whole thing trains, but it crashes in the optimizer step:\n" + OOM, "step"), ("It fails at step 100 of the second epoch:\n" + OOM, None),
+    ("All workers die while the weights are being loaded from disk, it fails there\n" + OOM, "load"),
+    ("Resuming from the last epoch fails each time:\n" + OOM, "resume"),
+])  # fmt: skip
+def test_the_moment_beside_an_error(text: str, phase: str | None) -> None:
+    failure = read([("q.txt", text)]).evidence.failure
+    assert failure is not None and failure.phase == phase
+
+
+def test_a_notebooks_traceback_without_its_message() -> None:
+    head = "OutOfMemoryError                          Traceback (most recent call last)\nCell In[3], line 1\n----> 1 trainer.train()\n\n"
+    frame = "File /usr/lib/python3/dist-packages/transformers/trainer.py:2240, in Trainer.train(self)\n   2238 try:\n-> 2240     return inner_training_loop()\n"
+    failure = read([("error.txt", head + frame)]).evidence.failure
+    assert failure is not None and failure.kind == "gpu-memory" and failure.frames[-1].file == "transformers/trainer.py"
+    other = read([("error.txt", head.replace("OutOfMemoryError", "KeyError        ") + frame)]).evidence.failure
+    assert other is not None and other.kind == "not-memory"
+
+
+def test_the_dtype_of_a_tensor_is_not_the_models() -> None:
+    code = "total = torch.zeros((), dtype=torch.float32, device='cuda')\nmodel = AutoModelForCausalLM.from_pretrained('gpt2')\n"
+    assert read([("t.py", code)]).job.get("load.dtype") is None
+    assert read([("t.py", code.replace("'gpt2'", "'gpt2', torch_dtype=torch.float32"))]).job.get("load.dtype") == "fp32"

@@ -56,6 +56,8 @@ _PHRASES: Sequence[tuple[re.Pattern[str], Callable[[re.Match[str]], dict[str, An
 def keys(comments: Sequence[tuple[int, str]]) -> Iterator[Key]:
     """``name=value`` pairs and ``max_seq_length 512`` within comments, as weak keys."""
     for line, text in comments:
+        if text.startswith("SBATCH "):
+            continue  # Slurm's options, which the script's reader has read
         if STARTERS.match(text):  # a command in a remark: how the script is started
             for key in parse(text).keys:
                 yield Key(key.path, key.value, line, text, key.scope, weak=True)

@@ -47,6 +47,12 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
             yield number, match.group(1).strip()
 
 
+_TENSORS = frozenset({
+    "zeros", "ones", "empty", "full", "tensor", "as_tensor", "arange", "linspace", "rand", "randn", "randint", "eye", "zeros_like", "ones_like", "empty_like",
+    "full_like", "rand_like", "randn_like", "empty_strided", "autocast", "device",
+})  # fmt: skip
+
+
 class _Reader:
     """Walks a tree once. Names that are assigned one literal stand for it."""
 
@@ -102,6 +108,8 @@ class _Reader:
         if leaf == "add_argument":
             self._argument(node)
             return
+        if owner == "torch" and leaf in _TENSORS:
+            return  # the dtype and place of one tensor, not of the model
         self.parsed.calls.append((name, line, self._line(line)))
         scope = "TrainingArguments" if leaf.endswith("TrainingArguments") else leaf  # subclasses take the same arguments
         if scope != leaf:

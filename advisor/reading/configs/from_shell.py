@@ -9,17 +9,18 @@ from itertools import accumulate, islice
 from typing import Any
 
 from advisor.frameworks.key import Key
-from advisor.reading.configs import from_json, shell_documents
+from advisor.reading.configs import from_json, shell_documents, slurm
 from advisor.reading.configs.parsed import Parsed
 from advisor.reading.configs.shell_expand import Scope
 from advisor.reading.configs.shell_flow import Flow
 from advisor.reading.configs.shell_lexer import Command, array_words, commands
+from advisor.reading.configs.shell_prefixes import prefix
 from advisor.reading.configs.shell_words import literal
 from advisor.reading.pattern import pattern
 
 _ASSIGNMENT = pattern(r"^([A-Za-z_][A-Za-z0-9_]*)(\+?)=(.*)$", re.DOTALL)
 _OVERRIDE = pattern(r"^[+~]{0,2}([A-Za-z_][\w./\-@]*)=(.*)$", re.DOTALL)
-_LAUNCHERS = {"torchrun": "torchrun", "deepspeed": "deepspeed", "srun": "srun", "mpirun": "srun"}
+_LAUNCHERS = {"torchrun": "torchrun", "deepspeed": "deepspeed"}
 _LAUNCH_MODULES = {
     "torch.distributed.run": "torchrun", "torch.distributed.launch": "torchrun", "torch.distributed.launcher.run": "torchrun",
     "deepspeed.launcher.runner": "deepspeed", "accelerate.commands.launch": "accelerate launch",
@@ -59,6 +60,7 @@ def parse(text: str) -> Parsed:
     text = _LABELS.sub(r"\1", text)
     reader = _Script(parsed, text)
     prompts = r"^[ \t]*[$>][ \t]+" if re.search(r"^[ \t]*\$[ \t]", text, re.MULTILINE) else r"^[ \t]*\$[ \t]+"
+    reader.directives()
     reader.script(re.sub(prompts, "", text, flags=re.MULTILINE))  # a session pasted with its prompts
     reader.unused()
     parsed.comments = [(i, m.group(1)) for i, line in enumerate(text.splitlines(), 1) if (m := re.search(r"(?:^|\s)#(?!!)\s*(\S.*)$", line))]
@@ -76,6 +78,20 @@ class _Script:
         self.scope = Scope()
         self.flow = Flow(self.scope, self.command)
         self.depth = 0
+        self.batch: dict[str, str] = {}  # Slurm's options of the whole script; those of an srun stand over them
+
+    def directives(self) -> None:
+        """``#SBATCH`` lines: what the job asks Slurm for, and the variables that Slurm sets by it."""
+        at: dict[str, int] = {}
+        for number, line in enumerate(self.lines, 1):
+            if line.startswith("#SBATCH"):
+                given = slurm.directive(line)
+                self.batch |= given
+                at |= dict.fromkeys(given, number)
+        for key, value, option in slurm.asked(self.batch):
+            number = at.get(option, 1)
+            self.parsed.add(Key(key, value, number, self.lines[number - 1].strip()[:500], "srun"))
+        self.scope.variables |= slurm.variables(self.batch)
 
     def script(self, text: str) -> None:
         """All commands of a text."""
@@ -154,7 +170,29 @@ class _Script:
             self.scope.variables[command.words[-1]] = self.scope.text('"' + command.heredoc.replace('"', '\\"') + '"').replace("\\\n", " ").strip()
 
     def program(self, words: list[str], start: int) -> None:
-        """A program, its launcher, and what is given to it."""
+        """A program, its launcher, and what is given to it; what only starts it (srun, env, docker run) is taken off first."""
+        if (before := prefix(words)) is not None:
+            text = " ".join(words[: before.at])[:500]
+            line = self.where(words[0], start)[0]
+            keys = [*before.keys]
+            if before.slurm is not None and any(name in slurm.WANTED for name in before.slurm):
+                given = self.batch | before.slurm
+                keys += [(key, value) for key, value, _ in slurm.asked(given)]
+                self.scope.variables |= slurm.variables(given)
+            for key, value in keys:
+                self.parsed.add(Key(key, value, line, text, "srun"))
+            for item in before.sets:
+                name, _, value = item.partition("=")
+                if name.isidentifier():
+                    self.assign(name, False, value, start, True, expanded=True)
+            if before.wrapped is not None:
+                self._nested(before.wrapped, start)
+            if before.at < len(words):
+                self.program(words[before.at :], start) if not before.own else self._arguments(words[before.at :], start)
+            return
+        self._arguments(words, start)
+
+    def _arguments(self, words: list[str], start: int) -> None:
         scope, at = "", 0
         program: list[str] = []
         while at < len(words):

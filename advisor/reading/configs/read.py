@@ -26,6 +26,7 @@ from advisor.reading.configs import (
     from_yaml,
     job_file,
     model_config,
+    own_program,
     trainer_state,
 )
 from advisor.reading.configs.config_reading import ConfigReading
@@ -186,6 +187,7 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
     )
     refused = (*disagreements.both_engines(keys, framework, name), *refused)
     seen = tuple((f"{name}:{k.line}", k.path, str(k.value) if isinstance(k.value, Unread) else k.value) for k in keys[:_MAX_SEEN])
+    seen = (*seen, *((f"{name}:{line}", key, value) for line, key, value in own_program.findings(parsed, framework)))
     kind = f"{top.title} {_KINDS[parsed.form]}" if top else _KINDS[parsed.form]
     return ConfigReading(kind, framework, tuple(sorted(facts.values(), key=lambda f: f.field)), seen, refused, disagreements.both_halves(keys, facts, name))
 

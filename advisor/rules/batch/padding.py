@@ -68,7 +68,7 @@ RULE = Rule(
             2.5,
             "padded to the maximum",
             "transformers tokenization_utils_base: padding='max_length'",
-            pattern=r"padding\s*=\s*['\"]max_length['\"]",
+            pattern=r"^(?![^\n]*(?:prompt|caption|text_input))[^\n]*padding\s*=\s*['\"]max_length['\"]",  # a text encoder's prompts are always so
         ),
     ),
     remedies=("sequence-packing", "shorter-sequence", "cap-longest-batch"),

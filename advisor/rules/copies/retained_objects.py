@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import snapshots
+from advisor.rules import observed, snapshots
 from advisor.rules.growth import fills, growing, growing_card
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
@@ -108,11 +108,46 @@ RULE = Rule(
             "torch.load returns a dict whose tensors live as long as the variable",
             pattern=r"\b(checkpoint|ckpt|state_dict|state)\s*=\s*torch\.load\((?!.*(cpu|meta))",
         ),
+        Mark(
+            "retained-objects-kept",
+            3.5,
+            "the script keeps tensors on the card in a list that outlives the step",
+            "torch.Tensor.detach shares the storage: what is kept stays on its device until it is copied to the host",
+            pattern=r"^code\.(keeps-detached)=",
+            on="key",
+            when=lambda _, e: None if in_phase(e, "load", "save", "resume", "merge") else "",
+        ),
+        Mark(
+            "retained-objects-helper",
+            3.0,
+            "a helper that only prepares something is loaded onto the card and never taken away",
+            "a local name keeps a module's weights until its function ends; diffusers' examples delete text encoders and VAEs once embeddings are computed",
+            pattern=r"^code\.(left-on-card)=",
+            on="key",
+        ),
+        Mark(
+            "retained-objects-told",
+            1.2,
+            "memory grows, as the reporter says",
+            "a step gives back all it took unless something is kept",
+            when=lambda _, e: observed.grows(e),
+        ),
         Mark("retained-objects-snapshot", 4.0, "what grew is no graph's", snapshots.SOURCE, when=lambda _, e: snapshots.grown(e, by_graph=False)),
         Mark("retained-objects-snapshot-more", 1.0, "more is held later", snapshots.SOURCE, when=lambda _, e: snapshots.grown_at_all(e)),
     ),
     remedies=("detach-retained", "empty-cache", "upgrade"),
     fires=(
+        Example(
+            "features of every batch in a list of the object",
+            text="def training_step(self, batch):\n    feats = self.encoder(batch)\n    self.bank.append(feats.detach())\n"
+            "    return self.head(feats).mean()\n\n"
+            "VRAM climbs with each iteration until it is OOM.\n",
+        ),
+        Example(
+            "a VAE for latents that stays",
+            text="if not cached:\n    vae = AutoencoderKL.from_pretrained(path).to('cuda')\n    for image in images:\n        save(vae.encode(image))\n"
+            "unet = build().to('cuda')\n\nRuntimeError: CUDA out of memory.\n",
+        ),
         Example(
             "a trainer for each fold",
             text=(
@@ -127,5 +162,12 @@ RULE = Rule(
             + oom("16.00 MiB", allocated=13.66, capacity=14.76),
         ),
     ),
-    quiet=(Example("the first step", text=oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),
+    quiet=(
+        Example(
+            "copied to the host",
+            text="def training_step(self, batch):\n    feats = self.encoder(batch)\n    self.bank.append(feats.detach().cpu())\n"
+            "    self.losses.append(loss.detach())\n" + oom("512.00 MiB", allocated=76.5, unallocated=1.2),
+        ),
+        Example("the first step", text=oom("512.00 MiB", allocated=76.5, unallocated=1.2)),
+    ),
 )

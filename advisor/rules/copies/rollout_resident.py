@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import snapshots, waking
+from advisor.rules import observed, snapshots, waking
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -54,6 +54,14 @@ def _asleep(run: Run, _evidence: Evidence) -> str | None:
     return "the engine sleeps while the trainer works" if rollout is not None and rollout.sleep in ("level-1", "level-2") else None
 
 
+STAYS = 2 * GIB  # beyond a context, its communicators and libraries
+
+
+def _stays(_run: Run, evidence: Evidence) -> str | None:
+    held = observed.held_asleep(evidence)
+    return f"the engine holds {show(held[0])} while it sleeps ({held[1]})" if held is not None and held[0] >= STAYS else None
+
+
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
     rollout = run.job.rollout
     if rollout is None or rollout.sleep in (None, "none") or not colocated(run):
@@ -87,6 +95,13 @@ RULE = Rule(
             "vLLM cumem and SGLang's memory saver map the engine's memory by the driver",
             when=_outside,
         ),
+        Mark(
+            "rollout-resident-stays",
+            3.5,
+            "much is left asleep",
+            "vLLM device_allocator/cumem.py frees what its pool holds; contexts, communicators, graphs and what was allocated outside the pool stay",
+            when=_stays,
+        ),
         Mark("rollout-resident-asleep", -2.0, "sleeps", "vLLM sleep level 1 and 2 release weights and cache (cumem.py)", when=_asleep),
         *share_marks("rollout-resident", "rollout-weights", "rollout-cache", some=0.15, most=0.35, weights=(0.8, 1.0), noun="the engine's weights and cache"),
         *snapshots.part_marks("rollout-resident", "rollout-cache", "rollout-weights", "rollout-graphs"),
@@ -94,6 +109,11 @@ RULE = Rule(
     fault=_fault,
     remedies=("rollout-sleep", "rollout-fraction", "separate-rollout", "share-rollout-weights"),
     fires=(
+        Example(
+            "much is left while it sleeps",
+            job=job("Qwen/Qwen2.5-3B", objective="grpo", rollout="{engine: vllm, placement: colocated, memory_fraction: 0.3, sleep: level-1}"),
+            text="The vLLM worker still shows 9.6 GiB in nvidia-smi while it is in sleep mode, and the policy's backward pass runs out of memory.\n",
+        ),
         Example(
             "GRPO, engine awake in the backward pass",
             job=job(
@@ -111,6 +131,11 @@ RULE = Rule(
         ),
     ),
     quiet=(
+        Example(
+            "an engine that sleeps well",
+            job=job("Qwen/Qwen2.5-3B", objective="grpo", rollout="{engine: vllm, placement: colocated, memory_fraction: 0.3, sleep: level-1}"),
+            text="The vLLM worker holds 820 MiB while it is asleep.\n" + oom("582.00 MiB", allocated=77.0),
+        ),
         Example(
             "the engine wakes for new weights",
             job=job("Qwen/Qwen2.5-7B", objective="grpo", rollout="{engine: vllm, placement: colocated, memory_fraction: 0.5, sleep: level-1}"),

@@ -43,7 +43,7 @@ RULE = Rule(
             "DeepSpeed engine._zero3_consolidated_16bit_state_dict; torch FSDP _full_state_dict, summon_full_params; DTensor.full_tensor",
             pattern=(
                 r"_zero3_consolidated|lightning_module_state_dict|_unshard_fsdp_state_params|consolidate_state_dict|get_parameter_state|consolidated_(16bit|fp16)|_full_state_dict|summon_full_params|full_tensor|FULL_STATE_DICT|"
-                r"full_optim_state_dict|_gather_(full|orig)\w*state|_full_(pre|post)_state_dict_hook|_common_unshard_pre_state_dict_hook"
+                r"full_optim_state_dict|_gather_(full|orig)\w*state|(?<![a-z])_(full_)?(pre|post)_state_dict_hook|_common_unshard_(pre|post)_state_dict_hook"
             ),
             on="frame",
             when=lambda _, e: None if in_phase(e, "sync", "rollout", "load") else "",
@@ -98,6 +98,12 @@ RULE = Rule(
                 "deepspeed/runtime/zero/partition_parameters.py|_allgather_params|flat_tensor = torch.empty(tensor_size)",
             )
             + oom("228.00 MiB", allocated=38.3, capacity=39.59),
+        ),
+        Example(
+            "a script takes FSDP1's state dict, and only the hook around it is in the traceback",
+            job=job("huggyllama/llama-7b", parallel="{strategy: fsdp1, shard: 8}"),
+            text=trace("train.py|save|cpu_state = model.state_dict()", "torch/distributed/fsdp/_state_dict_utils.py|_post_state_dict_hook")
+            + oom("502.00 MiB", allocated=36.8, capacity=39.59),
         ),
         Example(
             "FSDP's full state dict",

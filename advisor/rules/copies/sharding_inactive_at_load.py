@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
-from advisor.rules import counters
+from advisor.rules import counters, observed
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import QUANTISED, gpus, in_phase, loads_weights, names_more_gpus, sharded, weight_bytes
@@ -29,6 +29,17 @@ def _whole_while_loading(run: Run, evidence: Evidence) -> str | None:
 
 def _loading(run: Run, evidence: Evidence) -> str | None:
     return "the failure comes while the weights are loaded, under a strategy that should divide them" if sharded(run) and loads_weights(evidence) else None
+
+
+def _only_whole(run: Run, evidence: Evidence) -> str | None:
+    """It fails while loading, and only the whole model could: it is larger than the card, and a rank's share leaves half of it free."""
+    whole, ranks = weight_bytes(run, None, evidence), gpus(run)
+    capacity = counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
+    if whole is None or capacity is None or ranks < 2 or not sharded(run) or not loads_weights(evidence) or run.job.method.base in QUANTISED:
+        return None
+    if whole < 0.95 * capacity or whole / ranks > 0.5 * capacity:
+        return None
+    return f"a share of 1/{ranks} of the weights is {show(whole / ranks)} on a card of {show(capacity)}; only the whole {show(whole)} fills it while loading"
 
 
 def _one_process(run: Run, evidence: Evidence) -> str | None:
@@ -76,6 +87,14 @@ RULE = Rule(
             "more than a share",
             "W / N is all that a rank needs while loading under a sharded context",
             when=_whole_while_loading,
+        ),
+        Mark("sharding-inactive-only-whole", 2.5, "only the whole model fails", "W / N is all that a rank needs while loading", when=_only_whole),
+        Mark(
+            "sharding-inactive-told",
+            2.0,
+            "each card loads the whole model",
+            "a sharded context makes each rank materialise its share only",
+            when=lambda run, e: observed.whole_on_each(e) if sharded(run) else None,
         ),
         Mark(
             "sharding-inactive-one-process",
@@ -148,6 +167,16 @@ RULE = Rule(
         ),
     ),
     quiet=(
+        Example(
+            "it loads, and fails in the backward pass",
+            job=job(
+                "Qwen/Qwen2.5-72B-Instruct",
+                precision="{weights: bf16}",
+                parallel="{strategy: fsdp2, shard: 16}",
+                hardware="{gpu: a100-80gb, gpus_per_node: 8, nodes: 2}",
+            ),
+            text=trace("torch/autograd/graph.py|_engine_run_backward") + oom("462.00 MiB", allocated=77.9),
+        ),
         Example(
             "a full card in the step",
             job=job(parallel="{strategy: fsdp2, shard: 8}", precision="{weights: bf16}", batch="{micro_batch: 8, seq_len: 8192}"),

@@ -16,7 +16,8 @@ from advisor.rules.situation import QUANTISED, in_phase, weight_bytes
 from advisor.run import Run
 from advisor.units import show
 
-FP32_BY_DESIGN = frozenset({"torchtitan", "megatron-lm", "megatron-bridge"})  # parameters are the fp32 masters, the compute copy is 16 bit
+# parameters are the fp32 masters, the compute copy is 16 bit; NeMo-RL's policy workers load fp32 whatever policy.precision is
+FP32_BY_DESIGN = frozenset({"torchtitan", "megatron-lm", "megatron-bridge", "nemo"})
 
 
 def _dtype_given(evidence: Evidence) -> bool:
@@ -33,6 +34,9 @@ def _default(run: Run, evidence: Evidence) -> str | None:
         return None
     if run.job.framework.name in FP32_BY_DESIGN or _dtype_given(evidence) or (fact.kind == "assumed" and run.job.model.name is None):
         return None
+    given = run.facts.get("load.dtype")
+    if given is not None and given.kind in ("stated", "read") and given.value is not None:
+        return None  # fp32 was asked for
     whole = weight_bytes(run)
     size = f", {show(whole)} where 16 bit is half" if whole else ""
     return f"no dtype is given, so the weights are fp32{size} ({fact.where or fact.why or fact.kind})"

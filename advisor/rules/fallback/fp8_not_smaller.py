@@ -7,7 +7,7 @@ import re
 from advisor.deviation import extra
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import console, counters
+from advisor.rules import console, counters, observed
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import near, weight_bytes
@@ -17,8 +17,10 @@ from advisor.units import show
 _SIXTEEN = pattern(r"\b(fp16|bf16|float16|bfloat16)\b", re.IGNORECASE)
 
 
-def _applies(run: Run, _evidence: Evidence) -> str | None:
+def _applies(run: Run, evidence: Evidence) -> str | None:
     compute = run.job.precision.compute
+    if observed.fp8_saves_nothing(evidence) is not None:
+        return None
     return f"the compute dtype is {compute}" if compute in ("bf16", "fp16", "fp32") else None
 
 
@@ -71,6 +73,13 @@ RULE = Rule(
             "TransformerEngine module/linear.py keeps the high-precision weight beside an fp8 workspace",
             when=_fp8,
         ),
+        Mark(
+            "fp8-not-smaller-told",
+            3.5,
+            "fp8 saves nothing",
+            "TransformerEngine quickstart: weights stay in their own dtype, fp8 copies (and their transposes for the backward pass) come on top",
+            when=lambda _, e: observed.fp8_saves_nothing(e),
+        ),
         Mark("fp8-not-smaller-than-16", 2.5, "16 bit runs", "the figures of two runs", when=_runs_in_16_bit),
         Mark(
             "fp8-not-smaller-copies",
@@ -98,6 +107,10 @@ RULE = Rule(
     fault=_fault,
     remedies=("drop-fp8", "gradient-checkpointing"),
     fires=(
+        Example(
+            "told in words",
+            text="I turned on fp8_autocast and the run is faster, but memory usage with fp8 is even higher than in bf16. It goes OOM at 8k tokens.\n",
+        ),
         Example(
             "TransformerEngine",
             job=job("meta-llama/Llama-3.2-3B", precision="{weights: fp32, compute: fp8}", batch="{micro_batch: 4, seq_len: 2048}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.evidence import Evidence
 from advisor.rules import snapshots
 from advisor.rules.rule import Example, Mark, Rule
-from advisor.rules.samples import oom
+from advisor.rules.samples import oom, trace
 from advisor.run import Run
 from advisor.units import GIB, show
 
@@ -43,10 +43,26 @@ RULE = Rule(
             "torch/_inductor/cudagraph_trees.py: 'CUDAGraph supports dynamic shapes by recording a new graph for each distinct input size'",
             pattern=r"recording a new graph for each distinct input size|observed \d+ distinct sizes|cudagraph_(trees|utils)\.py|CUDAGraphNode",
         ),
+        Mark(
+            "graph-pools-captured",
+            3.5,
+            "the step is captured as CUDA graphs: each graph keeps its inputs, outputs and what its backward pass needs",
+            "torch/cuda/graphs.py make_graphed_callables; transformer_engine/pytorch/graph.py; Megatron-LM core/transformer/cuda_graphs.py create_cudagraphs",
+            pattern=r"make_graphed_callables|create_cudagraphs|cuda_graphs\.py|torch/cuda/graphs\.py|:capture_begin\b|torch\.cuda\.graph\(|CUDAGraph\(\)",
+            on="frame",
+            when=lambda _, e: None if any(word in f.file for f in e.frames for word in ("vllm/", "sglang/")) else "",
+        ),
         Mark("graph-pools-snapshot", 4.0, "private pools in the snapshot", snapshots.SOURCE, when=lambda _, e: snapshots.pools(e)),
     ),
-    remedies=("bounded-shapes", "rollout-fraction"),
+    remedies=("bounded-shapes", "upgrade", "rollout-fraction"),
     fires=(
+        Example(
+            "a graph for each layer and micro batch",
+            text=trace(
+                "train.py|main|layer = torch.cuda.make_graphed_callables(layer, (x,))", "torch/cuda/graphs.py|make_graphed_callables|with torch.cuda.graph("
+            )
+            + "torch.OutOfMemoryError: CUDA out of memory.\n",
+        ),
         Example(
             "a graph for each length",
             text="CUDAGraph supports dynamic shapes by recording a new graph for each distinct input size. We have observed 51 distinct sizes.\n"

@@ -35,9 +35,18 @@ RULE = Rule(
             2.5,
             "gradients are widened or copied for the step",
             "DeepSpeed stage_1_and_2.step: single_grad_partition to fp32; bf16_optimizer, unscale_and_clip_grads",
-            pattern=r"unscale_and_clip_grads|single_grad_partition|_prepare_fp32_grad|flatten_dense_tensors|\.float\(\)|to\(torch\.float32\)",
+            pattern=r"unscale_and_clip_grads|single_grad_partition|_prepare_fp32_grad|flatten_dense_tensors|\.float\(\)|to\((dtype=)?torch\.float32\)",
             on="frame",
             when=lambda _, e: "" if in_phase(e, "step") else None,
+        ),
+        Mark(
+            "optimizer-temporary-code",
+            3.0,
+            "the script widens whole gradients in its step",
+            "torch.Tensor.to, float: a 16-bit gradient in fp32 is a temporary of twice its size; torch.linalg.vector_norm takes dtype= instead",
+            pattern=r"^code\.(widens-gradients)=",
+            on="key",
+            when=lambda _, e: "" if in_phase(e, "step", None) else None,
         ),
         Mark(
             "optimizer-temporary-decomposition",
@@ -51,6 +60,12 @@ RULE = Rule(
     ),
     remedies=("fused-optimizer", "offload-optimizer", "optimizer-in-backward"),
     fires=(
+        Example(
+            "a norm over widened gradients",
+            text="def clip(parameters, most):\n    norms = []\n    for p in parameters:\n        norms.append(p.grad.float().norm())\n"
+            "    return torch.stack(norms).norm()\n\nThe forward and backward pass go through, it fails in the optimizer step:\n"
+            "torch.OutOfMemoryError: CUDA out of memory.\n",
+        ),
         Example(
             "foreach AdamW",
             text=trace("torch/optim/adamw.py|_multi_tensor_adamw|exp_avg_sq_sqrt = torch._foreach_sqrt(device_exp_avg_sqs)") + oom("68.00 MiB", allocated=77.0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import counters
+from advisor.rules import counters, observed
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.shares import at_failure
@@ -23,10 +23,10 @@ def _ranks(run: Run) -> int:
     return max(1, gpus(run) // max(1, (p.tensor or 1) * (p.pipeline or 1)))
 
 
-def _applies(run: Run, _evidence: Evidence) -> str | None:
+def _applies(run: Run, evidence: Evidence) -> str | None:
     if run.job.parallel.strategy in DIVIDES_WEIGHTS:
         return f"{run.job.parallel.strategy} divides the state over the ranks"
-    if gpus(run) < 2 and (run.job.parallel.strategy in (None, "none")):
+    if gpus(run) < 2 and (run.job.parallel.strategy in (None, "none")) and observed.whole_on_each(evidence) is None:
         return "there is one GPU: nothing to divide over"
     return None
 
@@ -103,6 +103,13 @@ RULE = Rule(
             on="frame",
             when=lambda run, _: "" if gpus(run) > 1 else None,
         ),
+        Mark(
+            "replicated-state-told",
+            3.0,
+            "each card loads the whole model",
+            "DistributedDataParallel, ZeRO-1 and ZeRO-2 keep whole weights on each rank (ZeRO, arXiv 1910.02054, section 5)",
+            when=lambda _, e: observed.whole_on_each(e),
+        ),
         Mark("replicated-state-same", 0.7, "cards alike", "nvidia-smi", when=_same_everywhere),
     ),
     remedies=("zero-3", "fsdp", "zero-2", "zero-1", "qlora"),
@@ -120,6 +127,12 @@ RULE = Rule(
             ),
             text=oom("136.00 MiB", allocated=77.9),
         ),
+        Example(
+            "told in words, under ZeRO-2",
+            text='{"zero_optimization": {"stage": 2}}\n'
+            "Every rank holds a full copy of the model weights, so a 20B model goes OOM at start-up on my 4 GPUs with 24GB.\n",
+        ),
+        Example("told in Chinese", text="用 lora 微调 34B 模型，每张卡都要加载完整的模型权重，4张卡全部显存不足。\n"),
     ),
     quiet=(Example("divided", job=job(parallel="{strategy: zero3, shard: 8}"), text=oom("512.00 MiB", allocated=76.5)),),
 )

@@ -50,8 +50,9 @@ RULE = Rule(
             "not-memory-shared",
             4.0,
             "a kernel's on-chip shared memory is meant, not the card's memory",
-            "triton/runtime/errors.py OutOfResources: 'out of resource: shared memory, Required: n, Hardware limit: m'",
-            pattern=r"OutOfResources|out of resource: (shared memory|threads|registers)",
+            "triton/runtime/errors.py OutOfResources: 'out of resource: shared memory, Required: n, Hardware limit: m'; torch inductor static launcher, "
+            "as an OutOfMemoryError: 'out of resource: kernel Required: n Hardware limit:m'",
+            pattern=r"OutOfResources|out of resource: (shared memory|threads|registers)|out of resource: \S+,? Required: \d+,? Hardware limit",
         ),
         Mark(
             "not-memory-shape",
@@ -124,6 +125,11 @@ RULE = Rule(
             "a kernel's shared memory",
             text=trace("triton/runtime/jit.py|run|kernel = self.compile(")
             + "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 163840, Hardware limit: 101376\n",
+        ),
+        Example(
+            "the same from inductor's own launcher, as an out-of-memory error",
+            text="torch.OutOfMemoryError: out of resource: triton_per_fused_add_7 Required: 73728 Hardware limit:49152 "
+            "Reducing block sizes or `num_stages` may help.\n",
         ),
     ),
     quiet=(Example("the card is full", text=oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),

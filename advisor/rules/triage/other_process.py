@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.arithmetic.outside import CONTEXT_EAGER, NCCL
 from advisor.deviation import foreign
 from advisor.evidence import Evidence
-from advisor.rules import counters, processes
+from advisor.rules import counters, observed, processes
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.rules.situation import colocated, gpus
@@ -75,6 +75,16 @@ def _driver(_run: Run, evidence: Evidence) -> str | None:
     return f"the driver itself had no memory left, and nvidia-smi shows {show(full[0].used_bytes or 0)} in use" if full else None
 
 
+def _unlisted(_run: Run, evidence: Evidence) -> str | None:
+    """A card in use, of which nothing is listed, and the reporter says that nothing of theirs runs on it."""
+    if evidence.failure is None or evidence.failure.allocated_bytes is not None or (where := observed.nobody_runs(evidence)) is None:
+        return None
+    for device in evidence.devices:
+        if device.used_bytes and device.used_bytes >= LEAST_FOREIGN and not device.processes:
+            return f"{show(device.used_bytes)} are in use and no process is listed ({device.where}), where nothing of the job runs ({where})"
+    return None
+
+
 def _explained_by_engine(run: Run, evidence: Evidence) -> str | None:
     return "a generation engine of the same job shares the card" if colocated(run) and _held(run, evidence) else None
 
@@ -109,6 +119,13 @@ RULE = Rule(
         Mark(
             "other-process-driver", 3.5, "nothing left at the start", "cudaErrorMemoryAllocation outside the caching allocator prints no counters", when=_driver
         ),
+        Mark(
+            "other-process-unlisted",
+            4.0,
+            "in use, and no process of the job",
+            "nvidia-smi counts every process, and lists none of another container or of a dead run that still holds its context",
+            when=_unlisted,
+        ),
         Mark("other-process-engine", -3.0, "own engine", "a colocated engine is a process of the job", when=_explained_by_engine),
         Mark(
             "other-process-ranks",
@@ -130,6 +147,11 @@ RULE = Rule(
     remedies=("free-other-process", "map-each-rank"),
     fires=(
         Example("most of the card is someone else's", text=oom("64.00 MiB", allocated=4.0, unallocated=0.1, free=0.05, capacity=23.65, own=4.6)),
+        Example(
+            "in use after the run was killed",
+            text="| N/A   36C    P0    41W / 300W |  11207MiB / 16160MiB |      0%      Default |\n\n"
+            "My training runs out of memory in its first batch. After I killed the last run nvidia-smi still shows this.\n",
+        ),
         Example("a small process on a full card", text=oom("128.00 MiB", allocated=0.54, unallocated=0.01, free=0.06, capacity=10.92, own=0.95)),
     ),
     quiet=(Example("the process itself fills the card", text=oom("512.00 MiB", allocated=76.5, unallocated=1.2)),),
