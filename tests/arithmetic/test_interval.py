@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from advisor.arithmetic import estimate
 from advisor.arithmetic.interval import errors, kinds
 from advisor.evidence import Fact
+from advisor.job import Job
 from advisor.run import resolve
 from tests.arithmetic.jobs import job
 
@@ -64,3 +65,15 @@ def test_without_the_rate_limiter_every_block_may_be_gathered_at_once() -> None:
     limited, free = high(limit_all_gathers=True), high(limit_all_gathers=False)
     assert free > limited
     assert high(limit_all_gathers=False, reshard_after_forward=False) == high(limit_all_gathers=True, reshard_after_forward=False)
+
+
+def test_stating_what_was_assumed_never_widens_and_no_range_reaches_below_what_is_resident() -> None:
+    bare = Job().but(
+        model={"name": "meta-llama/Llama-3.1-8B"}, method={"kind": "lora"}, hardware={"gpu": "a100-80gb"}, batch={"micro_batch": 2, "seq_len": 4096}
+    )
+    whole = estimate(resolve(bare)).totals()["max_allocated"]
+    resident = estimate(resolve(bare)).by_part().get("weights", 0)
+    assert whole.low > resident
+    for stated in ({"objective": "sft"}, {"method": {"rank": 8}}, {"precision": {"compute": "bf16"}}, {"precision": {"weights": "bf16"}}):
+        found = estimate(resolve(bare.but(**stated))).totals()["max_allocated"]
+        assert found.low > resident and found.low >= 0.99 * whole.low and found.high / found.expected <= 1.01 * whole.high / whole.expected, stated
