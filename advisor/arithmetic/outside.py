@@ -8,6 +8,7 @@ from advisor.arithmetic import logits
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.cached_blocks import spread
 from advisor.arithmetic.context import FSDP, Context
+from advisor.arithmetic.displaced import displaced
 from advisor.ledger import OUTSIDE_ALLOCATED, Holding
 from advisor.units import MIB
 
@@ -77,6 +78,8 @@ def outside(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
     else:
         cache = max((reused + apart) // 2 - peak, growth)
         low, high = max(least - peak, round(GROWS_LEAST * growth)), max(most - peak, round(GROWS_MOST * growth))
+        lost = displaced(ctx, held)
+        cache, high = max(cache, lost), max(high, lost)
     usable = ctx.run.usable
     if usable is not None:  # at the edge the allocator frees its cache and asks again
         room = usable[0] - sum(h.bytes for h in out) - peak
