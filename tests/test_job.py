@@ -120,3 +120,26 @@ def test_answers_in_quotes_and_depth() -> None:
         read_job('{"version": 1, "batch": {"micro_batch": "x"}, "foo": ' + deep + "}")
     with pytest.raises(JobError, match="'model' is a section"):
         read_job('{"version": 1, "model": [' + deep + "]}")
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        ({"batch.micro_batch": 1}, "keys are nested, as in batch: {micro_batch: ...}"),
+        ({"activations": {"kernels": ["liger"]}}, "activations.kernels.0: input should be 'rmsnorm', 'swiglu', 'rope', 'layernorm' or 'lora'"),
+        ({"activations": {"kernels": "rope"}}, "activations.kernels: input should be a list"),
+        ({"version": 2.0}, "version: input should be 1 (read 2.0)"),
+        ({"hardware": {"gpu": 3}}, "hardware.gpu: input should be a text or a mapping of name and memory_gib"),
+    ],
+    ids=["dotted", "choice", "list", "version", "gpu"],
+)
+def test_says_what_the_field_takes(data: dict[str, object], says: str) -> None:
+    with pytest.raises(JobError) as refused:
+        read_job({"version": 1, **data})
+    assert says in str(refused.value)
+
+
+def test_empty_sections_and_whole_floats_are_read() -> None:
+    assert read_job("version: 1.0\nbatch:\nload:\n").to_dict() == {"version": 1}
+    with pytest.raises(JobError, match="line 3"):
+        read_job("version: 1\nbatch: {micro_batch: 1\nfoo: ]")

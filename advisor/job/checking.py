@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec import ValidationError, convert
 
-from advisor.job.known import opened, section_of, types_of
+from advisor.job.known import choices, opened, section_of, types_of
 from advisor.job.mistakes import SAID, mistakes
 from advisor.job.section import Section
 
@@ -52,12 +52,16 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 def _answers(kind: type[Section], data: Mapping[Any, Any]) -> dict[Any, Any]:
-    """The same with ``yes``, ``on``, ``no`` and ``off`` in quotes as truth values, where only such a value is taken: YAML 1.1 reads them so without quotes."""
+    """The same, read as YAML 1.1 would without quotes (``yes``, ``off``) where only a truth value is taken; a section with nothing in it is empty."""
     out = dict(data)
     for name, type_ in types_of(kind).items():
         value, inner = out.get(name), section_of(type_)
         if inner is not None and isinstance(value, Mapping):
             out[name] = _answers(inner, value)
+        elif inner is not None and name in out and value is None and type(None) not in opened(type_):
+            out[name] = {}
         elif isinstance(value, str) and bool in opened(type_) and str not in opened(type_):
             out[name] = _ANSWERS.get(value.lower(), value)
+        elif isinstance(value, float) and value.is_integer() and choices(type_):
+            out[name] = int(value)  # version: 1.0
     return out

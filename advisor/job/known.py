@@ -6,7 +6,7 @@ import difflib
 import types
 from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from advisor.job.place import OtherGpu
 from advisor.job.section import Section
@@ -42,6 +42,11 @@ def opened(type_: Any) -> tuple[Any, ...]:
     if origin in (Union, types.UnionType):
         return tuple(a for part in get_args(type_) for a in opened(part))
     return (type_,)
+
+
+def choices(type_: Any) -> tuple[Any, ...]:
+    """The values of a closed list; nothing where any other is taken too."""
+    return tuple(value for a in opened(type_) if get_origin(a) is Literal for value in get_args(a))
 
 
 def section_of(type_: Any) -> type[Section] | None:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from msgspec import ValidationError, convert
 
-from advisor.job.known import nearest_field, opened, section_in_words, section_of, types_of
+from advisor.job.known import choices, fields, nearest_field, opened, section_in_words, section_of, types_of
 from advisor.job.place import OtherGpu
 from advisor.job.section import Section
 
@@ -24,6 +24,10 @@ def mistakes(kind: type[Section], data: Mapping[Any, Any], prefix: str) -> Itera
     for key, value in data.items():
         path = f"{prefix}.{key}" if prefix else str(key)
         if key not in known:
+            if not prefix and path in fields():
+                section, _, inside = path.partition(".")
+                yield f"unknown key {path!r}: keys are nested, as in {section}: {{{inside}: ...}}"
+                continue
             near = nearest_field(path)
             yield f"unknown key {path!r}" + (f"; did you mean {near!r}?" if near else "")
             continue
@@ -46,21 +50,22 @@ def _in_words(error: str, type_: Any, value: Any, path: str) -> str:
     said = SAID.match(error)
     assert said is not None  # the pattern matches any text
     for name, index in re.findall(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]", said["at"] or ""):
-        value, path = _inside(value, path, index or name)
+        value, type_, path = _inside(value, type_, path, index or name)
     if isinstance(value, bool) and re.match(r"Expected `(?:int|float)\b", said["what"]):
         return f"{path}: a number is expected, not true or false (read {value!r})"
     endless = isinstance(value, float) and not isfinite(value)
     return f"{path}: input should be {'a finite number' if endless else _expected(said['what'], type_)} (read {_shown(value)})"
 
 
-def _inside(value: Any, path: str, step: str) -> tuple[Any, str]:
-    """The item that an error points to; of a mapping it names no key, so the first value that is no plain one is meant."""
+def _inside(value: Any, type_: Any, path: str, step: str) -> tuple[Any, Any, str]:
+    """The item that an error points to, and its type; of a mapping the error names no key, so the first value that is no plain one is meant."""
+    held = [a for part in opened(type_) for a in get_args(part) if get_origin(part) is not Literal and a is not Ellipsis]
     if isinstance(value, Mapping):
         key = next((k for k, v in value.items() if not isinstance(v, str)), None)
-        return (value[key], f"{path}.{key}") if key is not None else (value, path)
+        return (value[key], held[-1] if held else type_, f"{path}.{key}") if key is not None else (value, type_, path)
     if step.isdigit() and isinstance(value, list | tuple) and int(step) < len(value):
-        return value[int(step)], f"{path}.{step}"
-    return value, path
+        return value[int(step)], held[min(int(step), len(held) - 1)] if held else type_, f"{path}.{step}"
+    return value, type_, path
 
 
 def _expected(what: str, type_: Any) -> str:
@@ -69,15 +74,16 @@ def _expected(what: str, type_: Any) -> str:
     if length := re.search(r"`(\w+)` of length (<=|>=)? ?(\d+)", what):
         few = {"<=": "at most ", ">=": "at least ", None: ""}[length[2]]
         return f"{_KINDS.get(length[1], length[1])} of {few}{length[3]} {'characters' if length[1] == 'str' else 'items'}"
-    choices = [repr(c) for a in opened(type_) if get_origin(a) is Literal for c in get_args(a)]
+    listed = [repr(c) for c in choices(type_)]
     others = [_KINDS[a.__name__] for a in opened(type_) if isinstance(a, type) and a.__name__ in _KINDS]
     others += ["a list" for a in opened(type_) if get_origin(a) is tuple]
     others += ["a mapping" for a in opened(type_) if isinstance(get_origin(a), type) and issubclass(get_origin(a), Mapping)]
     if (held := section_of(type_)) is not None:
         others.append(f"a mapping of {' and '.join(held.__struct_fields__)}")
-    if inner := re.match(r"Expected `(\w+)`, got", what):
-        others, choices = [_KINDS.get(inner[1], inner[1])], []
-    named = [*choices, *others]
+    inner = re.match(r"Expected `(\w+)`, got", what)
+    if inner is not None and not any(type(choice).__name__ == inner[1] for choice in choices(type_)):
+        others, listed = [_KINDS.get(inner[1], inner[1])], []
+    named = [*listed, *others]
     return named[0] if len(named) == 1 else f"{', '.join(named[:-1])} or {named[-1]}" if named else what
 
 

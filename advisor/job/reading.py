@@ -29,11 +29,17 @@ def read_job(source: str | bytes | Mapping[str, Any], *, where: str = "job") -> 
     try:
         data = json.loads(text) if text.lstrip().startswith("{") else _load_yaml(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise JobError(f"{where} is neither YAML nor JSON: {first}") from None
+        raise JobError(f"{where} is neither YAML nor JSON: {_first(error)}") from None
     if not isinstance(data, Mapping):
         raise JobError(f"{where} holds {_kind_in_words(data)}; a job file is a mapping that starts with 'version: 1'")
     return validated(Job, dict(data), "")
+
+
+def _first(error: Exception) -> str:
+    """What a parser says first, with its line."""
+    mark = getattr(error, "problem_mark", None)
+    said = getattr(error, "problem", None) or (str(error).splitlines()[0] if str(error) else type(error).__name__)
+    return f"{said}, line {mark.line + 1}" if mark is not None else str(said)
 
 
 def _load_yaml(text: str) -> Any:
