@@ -212,6 +212,12 @@ class Ledger(Struct, frozen=True, dict=True):
                     sums[moment] += h.bytes
         return max(sums.values(), default=0)
 
+    def __str__(self) -> str:
+        """What ``print`` shows."""
+        from advisor.notebook import text_of
+
+        return text_of(self)
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         from advisor.notebook import html_of
@@ -220,6 +226,4 @@ class Ledger(Struct, frozen=True, dict=True):
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """What IPython shows in a terminal."""
-        from advisor.notebook import text_of
-
-        printer.text("..." if cycle else text_of(self))
+        printer.text("..." if cycle else str(self))

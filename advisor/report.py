@@ -115,6 +115,12 @@ class Plan(Struct, frozen=True):
     irreducible: str | None = None
     frontier: tuple[Point, ...] = ()  # memory against time, smallest first
 
+    def __str__(self) -> str:
+        """What ``print`` shows."""
+        from advisor.notebook import text_of
+
+        return text_of(self)
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         from advisor.notebook import html_of
@@ -123,9 +129,7 @@ class Plan(Struct, frozen=True):
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """What IPython shows in a terminal."""
-        from advisor.notebook import text_of
-
-        printer.text("..." if cycle else text_of(self))
+        printer.text("..." if cycle else str(self))
 
 
 class Seen(Struct, frozen=True):
@@ -187,6 +191,12 @@ class Report(Struct, frozen=True):
         """0: fits or tight. 1: ooms or not-memory. 2: unreadable. 3: incomplete."""
         return EXIT_CODES[self.verdict]
 
+    def __str__(self) -> str:
+        """What ``print`` shows."""
+        from advisor.notebook import text_of
+
+        return text_of(self)
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         from advisor.notebook import html_of
@@ -195,6 +205,4 @@ class Report(Struct, frozen=True):
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """What IPython shows in a terminal."""
-        from advisor.notebook import text_of
-
-        printer.text("..." if cycle else text_of(self))
+        printer.text("..." if cycle else str(self))

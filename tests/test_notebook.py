@@ -112,3 +112,9 @@ def test_in_ipython() -> None:
     assert "Report(" not in shown["text/plain"] and "memory" in shown["text/plain"]
     gc.collect()
     assert shell.user_ns["held"][0]() is None
+
+
+def test_print_shows_what_a_terminal_does() -> None:
+    report = advisor.diagnose("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    assert str(report) == notebook.text_of(report) and "Struct" not in str(report) and "Evidence(" not in str(report)
+    assert str(report.plan) == notebook.text_of(report.plan)
