@@ -10,7 +10,7 @@ from advisor.reading.pattern import pattern
 from advisor.report import Step
 
 _KEY = pattern(r"^(\s*)(?:--)?([A-Za-z_][\w.-]*)(?:\s*[:=]|\s|$)(?!=)")
-CODE = "script"  # lines of a program are not keys
+CODE = frozenset({"script", "shell", "docker"})  # lines of a program are not keys
 
 
 def agreeing(steps: Sequence[Step]) -> tuple[Step, ...]:
@@ -32,7 +32,7 @@ def _with(settings: Mapping[str, tuple[str, ...]], last: Mapping[tuple[str, str]
 
 def paths(layer: str, lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     """``(dotted key, line)`` of every line that sets a value; parents by their indentation, sections of TOML by their header."""
-    if layer == CODE:
+    if layer in CODE:
         return
     parents: list[tuple[int, str]] = []
     section = ""

@@ -52,8 +52,8 @@ def changed_lines(before: Run, after: Run, technique: str | None = None, *, end:
         found = settings(before.job, job, job.framework.name, follows=following(before, after))
     except knowledge.KnowledgeError:
         found = {}
-    code = snippet(technique, job, bool(found)) if technique is not None else ()
-    return {**found, SCRIPT: code} if code else found
+    code = snippets(technique, job, bool(found)) if technique is not None else {}
+    return {**found, **{place: (*found.get(place, ()), *text) for place, text in code.items()}} if code else found
 
 
 def _at_last(before: Job, after: Job, end: Job) -> Job:
@@ -82,7 +82,7 @@ def following(before: Run, after: Run) -> frozenset[str]:
         derived |= {"optimizer.name"}
     if purposes - _ALONG - derived:
         derived |= purposes & _ALONG
-    brought = [p for p in _BROUGHT if p in purposes and p not in derived and _was_open(before, p) and not (p == "method.base" and after.job.get(p) != "none")]
+    brought = [p for p in _BROUGHT if p in purposes and p not in derived and _was_open(before, p) and not _said(after, p)]
     if not brought:
         return derived
     cleared: dict[str, dict[str, Any]] = {}
@@ -92,6 +92,12 @@ def following(before: Run, after: Run) -> frozenset[str]:
             cleared.setdefault(section, {})[name] = None
     alone = after.but(**cleared).job
     return derived | {path for path in brought if alone.get(path) == after.job.get(path)}
+
+
+def _said(after: Run, path: str) -> bool:
+    """Whether a value is told all the same: a packed base, and groups that hold the same beside groups that divide (their number is one by default)."""
+    value = after.job.get(path)
+    return (path == "method.base" and value != "none") or (path == "parallel.replicate" and (value or 1) > 1)
 
 
 def _host_adam(before: Job, after: Job) -> bool:
@@ -110,18 +116,28 @@ def _was_open(run: Run, path: str) -> bool:
     return fact is None or fact.kind in _DERIVED
 
 
-def snippet(technique: str, after: Job, has_lines: bool) -> tuple[str, ...]:
-    """The code of the technique's page for the job's framework, with the job's numbers put in; empty where it has none or keys say it all."""
+def snippets(technique: str, after: Job, has_lines: bool) -> Mapping[str, tuple[str, ...]]:
+    """What the technique's page says for the job's framework, by where it goes (``at``, or :data:`SCRIPT`), with the job's numbers put in.
+
+    Of each place the first entry that holds; none where keys say it all, but for those that go beside them (``always``).
+    """
     try:
         front, _ = knowledge.page("techniques", technique)
     except knowledge.KnowledgeError:
-        return ()
+        return {}
     name = after.framework.name or "custom"
+    found: dict[str, tuple[str, ...]] = {}
     for entry in front.get("code") or ():
         holds = all(after.get(field) in wanted for field, wanted in (entry.get("when") or {}).items())
         if holds and (name in entry["for"] or "*" in entry["for"]) and (entry.get("always") or not has_lines):
-            return tuple(_VALUE.sub(lambda m: _text(after.get(m.group(1))), str(entry["lines"])).rstrip("\n").split("\n"))
-    return ()
+            lines = tuple(_VALUE.sub(lambda m: _text(after.get(m.group(1))), str(entry["lines"])).rstrip("\n").split("\n"))
+            found.setdefault(entry.get("at", SCRIPT), lines)
+    return found
+
+
+def snippet(technique: str, after: Job, has_lines: bool) -> tuple[str, ...]:
+    """The code of the technique's page for the training script; empty where it has none or keys say it all."""
+    return snippets(technique, after, has_lines).get(SCRIPT, ())
 
 
 def _text(value: Any) -> str:

@@ -44,13 +44,37 @@ def shortage(evidence: Evidence) -> Shortage | None:
     return "gone" if details.get("what") == "worker gone" else "killed"
 
 
+_DOCKER = ("docker run --shm-size=16g ...", "docker run --ipc=host ...   # or the host's own /dev/shm")
+_COMPOSE = ("services:", "  train:", "    shm_size: 16gb", "    # or the host's own /dev/shm: ipc: host")
+_KUBERNETES = (
+    "spec:",
+    "  containers:",
+    "  - volumeMounts:",
+    "    - {name: dshm, mountPath: /dev/shm}",
+    "  volumes:",
+    "  - {name: dshm, emptyDir: {medium: Memory, sizeLimit: 16Gi}}   # counts towards the container's memory limit",
+)
+# transformers TrainingArguments.dataloader_num_workers, which these take too; verl trainer/config/data/legacy_data.yaml; Megatron-LM training/arguments.py
+_LOADERS = {
+    "hf-trainer": "dataloader_num_workers=0", "trl": "dataloader_num_workers=0", "unsloth": "dataloader_num_workers=0",
+    "axolotl": "dataloader_num_workers: 0", "llama-factory": "dataloader_num_workers: 0", "ms-swift": "--dataloader_num_workers 0",
+    "verl": "data.dataloader_num_workers=0", "megatron-lm": "--num-workers 0",
+}  # fmt: skip
+
+
+def _no_workers(run: Run) -> dict[str, tuple[str, ...]]:
+    """The line that loads batches in the training process, in the user's framework where it has one."""
+    name = run.job.framework.name or ""
+    return {name: (_LOADERS[name],)} if name in _LOADERS else {"torch": ("DataLoader(..., num_workers=0)",)}
+
+
 _ASK_KERNEL = (
     "dmesg -T | grep -i -E 'killed process|oom-kill'",
     "cat /sys/fs/cgroup/memory.events   # oom_kill above 0: the container's limit",
 )
 
 
-def form(_run: Run, evidence: Evidence) -> Form | None:
+def form(run: Run, evidence: Evidence) -> Form | None:
     """What the shortage comes to for a person; ``None``: host memory in general."""
     kind = shortage(evidence)
     if kind == "shm":
@@ -58,11 +82,7 @@ def form(_run: Run, evidence: Evidence) -> Form | None:
             "Workers hand batches over through files in /dev/shm. Docker gives a container 64 MiB of it unless told otherwise; "
             "the host's RAM may be almost free. With no workers nothing passes through it."
         )
-        lines = {
-            "docker": ("docker run --shm-size=16g ...", "docker run --ipc=host ...   # or the host's own /dev/shm"),
-            "kubernetes": ("emptyDir: {medium: Memory, sizeLimit: 16Gi}   # mounted at /dev/shm",),
-            "torch": ("DataLoader(..., num_workers=0)   # or fewer workers and a smaller prefetch_factor",),
-        }
+        lines = {"docker": _DOCKER, "docker compose": _COMPOSE, "kubernetes": _KUBERNETES, **_no_workers(run)}
         title = "Give the container more shared memory, or use fewer workers"
         return Form(
             "The shared memory (/dev/shm) ran out, neither the card nor the host's RAM",
@@ -81,7 +101,7 @@ def form(_run: Run, evidence: Evidence) -> Form | None:
             "The loader saw that workers were no longer there, not why: the kernel, a full /dev/shm, or a crash in the worker's own code. "
             "Without workers the loading runs in the training process, which then prints its error."
         )
-        lines = {"torch": ("DataLoader(..., num_workers=0)   # once, to see the error",), "shell": (*_ASK_KERNEL, "df -h /dev/shm")}
+        lines = {**_no_workers(run), "shell": (*_ASK_KERNEL, "df -h /dev/shm")}
         doing = {"reduce-host-memory": Doing("Load without workers once, and ask the kernel", why, lines)}
         return Form("A worker of the data loader ended, as it does where host memory or /dev/shm runs out", ("reduce-host-memory",), doing)
     return None

@@ -151,10 +151,15 @@ def fsdp(run: Run) -> Run | NotApplicable:
     return base.but(parallel=parallel, **_precision_of(run, "fsdp"), **({"batch": batch} if batch else {}))
 
 
+HYBRID = frozenset({"hf-trainer", "trl", "axolotl", "accelerate", "torchtune", "torchtitan", "verl", "custom"})
+
+
 @technique("hybrid-shard", tier="shard")
 def hybrid_shard(run: Run) -> Run | NotApplicable:
     """Divide within a node, replicate between nodes: gathers stay on the fast links."""
     p, per_node = run.job.parallel, run.job.hardware.gpus_per_node
+    if reason := framework_lacks(run, HYBRID, "a shard group smaller than the job"):
+        return NotApplicable(reason)
     if p.strategy not in FSDP:
         return NotApplicable(f"hybrid sharding is a form of FSDP (strategy {p.strategy or 'none'})")
     if per_node is None or (run.job.hardware.nodes or 1) == 1:

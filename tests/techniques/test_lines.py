@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from advisor import knowledge
+from advisor import diagnose, knowledge
 from advisor.frameworks.settings import settings
 from advisor.job import read_job
-from advisor.planner.lines import snippet
+from advisor.planner.lines import snippet, snippets
 from advisor.planner.stepping import changed_lines
 from advisor.run import resolve
 from advisor.techniques import NotApplicable, all_techniques
@@ -38,9 +38,9 @@ def test_snippets_are_known_frameworks_and_compile() -> None:
     known = {*FRAMEWORKS, "*", "custom", "deepspeed", "fsdp-qlora"}
     for name in knowledge.page_names("techniques"):
         for entry in knowledge.page("techniques", name)[0].get("code") or ():
-            assert set(entry) <= {"for", "always", "lines", "when"}
+            assert set(entry) <= {"for", "always", "lines", "when", "at"}
             assert set(entry["for"]) <= known, name
-            if not set(entry["for"]) & {"axolotl", "llama-factory", "verl", "ms-swift", "openrlhf"}:
+            if "at" not in entry and not set(entry["for"]) & {"axolotl", "llama-factory", "verl", "ms-swift", "openrlhf"}:
                 compile(re.sub(r"<[a-z_]+\.[a-z_]+>", "7", entry["lines"]), name, "exec")
 
 
@@ -98,3 +98,36 @@ def test_a_layer_is_written_only_where_it_is_in_force() -> None:
 def test_numbers_are_put_into_the_code() -> None:
     job = read_job({"version": 1, "framework": {"name": "hf-trainer"}, "batch": {"seq_len": 1024}})
     assert "max_length=1024" in snippet("shorter-sequence", job, False)[0]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_actions_have_lines_in_every_framework(framework: str) -> None:
+    job = read_job({"version": 1, "framework": {"name": framework}, "hardware": {"gpus_per_node": 4}})
+    for name in ("map-each-rank", "raise-memory-cap", "free-other-process", "reduce-host-memory"):
+        assert snippets(name, job, False), name
+    if framework not in ("unsloth", "litgpt", "nemo"):  # of one card, or started by their own command and its settings
+        assert snippets("correct-launch", job, False)
+    memory = snippets("reduce-host-memory", job, False)
+    assert {"docker", "docker compose", "kubernetes"} <= set(memory)
+    assert "shm_size" in "\n".join(memory["docker compose"])
+
+
+def test_the_shared_memory_of_a_container_has_lines_for_each_way_to_start_one() -> None:
+    text = "RuntimeError: DataLoader worker (pid 42) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory."
+    made = diagnose([("log.txt", text), ("config.yaml", "base_model: Qwen/Qwen2.5-7B\nmicro_batch_size: 1\nsequence_len: 2048\ndatasets:\n- path: a\n")])
+    assert made.plan is not None
+    said = made.plan.steps[0].settings
+    assert any("--shm-size" in line for line in said["docker"])
+    assert any("shm_size: 16gb" in line for line in said["docker compose"])
+    assert any("emptyDir" in line for line in said["kubernetes"])
+    assert said["axolotl"] == ("dataloader_num_workers: 0",)
+
+
+def test_a_group_smaller_than_the_job_says_how_many_hold_the_same() -> None:
+    """accelerate, torchtune and torchtitan take one group that holds the same unless told otherwise, and then refuse so few cards."""
+    wanted = {"hf-trainer": "dp_replicate_size: 2", "torchtune": "data_parallel_replicate_dim: 2", "torchtitan": "data_parallel_replicate_degree = 2"}
+    for framework, line in wanted.items():
+        pairs = [p for p in applied(framework, "hybrid-shard") if p[0].job.parallel.strategy == "fsdp2"]
+        assert pairs, framework
+        for before, after in pairs:
+            assert any(line in said for text in changed_lines(before, after, "hybrid-shard").values() for said in text), framework
