@@ -12,6 +12,7 @@ from advisor.reading.merge import GUESS, PRINTED, PROSE, Ranked
 from advisor.reading.pattern import pattern
 from advisor.units import GIB, show
 
+_ASKED = pattern(r"--(?:gres|gpus|tres)")
 _SIZED, _SIZE = pattern(r"\d{2,3} ?G(?:i?B)?\b"), pattern(r"-\d{1,3}gb$")
 _VENDORS: dict[Backend, tuple[str, ...]] = {"cuda": ("nvidia",), "hip": ("amd",), "mps": ("apple",), "xpu": ("intel",), "npu": ("huawei",)}
 
@@ -36,14 +37,19 @@ def card_of_failure(failure: Failure) -> Ranked | None:
 
 
 def sized(ranked: Sequence[Ranked], failures: Sequence[Failure]) -> list[Ranked]:
-    """The facts; a card that a remark names without its memory is the one of that name whose total the error prints (V100 16 and 32 GB)."""
+    """The facts; a card that a remark or Slurm's option names without its memory is the one of that name whose total the error prints."""
     total = next((f.capacity_bytes for f in failures if f.capacity_bytes is not None), None)
     if total is None:
         return list(ranked)
     out = []
     for item in ranked:
         fact = item.fact
-        if fact.field == "hardware.gpu" and item.rank == PROSE and isinstance(fact.value, str) and not _SIZED.search(fact.text or ""):
+        if (
+            fact.field == "hardware.gpu"
+            and (item.rank == PROSE or _ASKED.search(fact.text or ""))
+            and isinstance(fact.value, str)
+            and not _SIZED.search(fact.text or "")
+        ):
             found = cards.find(_SIZE.sub("", fact.value), total)
             item = replace(item, fact=replace(fact, value=found.id)) if found is not None else item
         out.append(item)

@@ -137,7 +137,7 @@ class _Script:
         while words and (match := _ASSIGNMENT.match(words[0])) is not None and not match.group(2):  # env NAME=value command
             self.assign(match.group(1), False, match.group(3), command.line, sure, expanded=True)
             words = words[1:]
-        if words and words[0] not in _NO_PROGRAM and command.words[0] not in _DECLARES:
+        if words and (words[0] not in _NO_PROGRAM or words[1:2] == ["run"]) and command.words[0] not in _DECLARES:
             self.program(words, command.line)
 
     def assign(self, name: str, appends: bool, raw: str, line: int, sure: bool, *, expanded: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Commands that only start another one (``srun``, ``mpirun``, ``env``, ``nohup``, ``numactl``, ``apptainer exec image``, ``docker run image``): where that one begins.
+"""Commands that only start another one (``srun``, ``mpirun``, ``env``, ``nohup``, ``apptainer exec image``, ``docker run image``): where that one begins.
 
 Which options take a value: GNU coreutils' and util-linux' manuals, numactl(8), sudo(8), srun(1), Open MPI's and MPICH's mpirun(1),
 apptainer exec, docker run, nsys profile.
@@ -27,6 +27,8 @@ class Prefix(Struct):
     sets: list[str] = field(default_factory=list)
     own: bool = False  # the word at ``at`` is an image that runs its own program
 
+
+_APPTAINER = "-B --bind --env --env-file --pwd --workdir -H --home -o --overlay --network --security --app --mount -s --shell -W --add-caps"
 _VALUED = {  # options that take the next word; all others stand alone
     "nohup": "", "setsid": "", "caffeinate": "", "catchsegv": "", "command": "", "exec": "-a", "time": "-f --format -o --output",
     "sudo": "-u --user -g --group -h --host -p --prompt -C -D --chdir -R -T", "env": "-u --unset -C --chdir -S --split-string", "nice": "-n",
@@ -34,8 +36,8 @@ _VALUED = {  # options that take the next word; all others stand alone
     "numactl": "-N --cpunodebind -m --membind -i --interleave -C --physcpubind -p --preferred --localalloc=",
     "xvfb-run": "-n -e -f -s -w -p", "dumb-init": "", "tini": "-p",
     "timeout": "-k --kill-after -s --signal", "taskset": "",
-    "apptainer exec": (apptainer := "-B --bind --env --env-file --pwd --workdir -H --home -o --overlay --network --security --app --mount -s --shell -W --add-caps"),
-    "apptainer run": apptainer, "singularity exec": apptainer, "singularity run": apptainer, "enroot start": "-m --mount -e --env -c --conf -r",
+    "apptainer exec": _APPTAINER, "apptainer run": _APPTAINER, "singularity exec": _APPTAINER, "singularity run": _APPTAINER,
+    "enroot start": "-m --mount -e --env -c --conf -r",
     "nsys profile": "-t --trace -o --output -s --sample -c -d -y -f --force-overwrite -w -b -e", "ncu": "-o -f --set -k -c -s --section",
     "conda run": "-n --name -p --prefix --cwd", "mamba run": "-n --name -p --prefix --cwd", "micromamba run": "-n --name -p --prefix --cwd",
     "docker exec": "-e --env --env-file -u --user -w --workdir", "podman exec": "-e --env --env-file -u --user -w --workdir",
