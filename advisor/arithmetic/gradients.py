@@ -16,6 +16,7 @@ from advisor.ledger import Holding
 
 SOURCE = "torch autograd: one gradient a trained tensor, in its dtype, from its backward to zero_grad"
 
+SAVED = "torch fsdp _runtime_utils.py _accumulate_sharded_grad: _saved_grad_shard stays on the card until the backward pass has ended, copied or not"
 TO_HOST = "torch fsdp _runtime_utils.py _offload_grad, _fully_shard/_fsdp_collectives.py foreach_reduce: each shard is copied to where its parameter is"
 
 
@@ -25,7 +26,12 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         return
     if ctx.strategy in FSDP:
         for held in (fsdp1 if ctx.strategy == "fsdp1" else fsdp2).gradients(ctx):
-            yield replace(held, device="host", source=TO_HOST) if ctx.parameters_away and held.layout == "sharded" else held
+            if not ctx.parameters_away or held.layout != "sharded":
+                yield held
+                continue
+            if ctx.strategy == "fsdp1" and (until := held.moments - {at.STEP}):
+                yield replace(held, moments=until, source=SAVED)
+            yield replace(held, device="host", source=TO_HOST)
     elif ctx.strategy in ("zero1", "zero2", "zero3"):
         yield from zero.gradients(ctx)
     elif ctx.is_megatron:
