@@ -45,15 +45,31 @@ def changed_lines(before: Run, after: Run, technique: str | None = None, *, end:
     With ``technique``, the code of its page for this framework is added under :data:`SCRIPT` where no key says it. ``end``: the run of the whole
     plan; a key that a later step sets once more has its last value here already, so that no two lines of a plan disagree.
     """
+    from advisor import program
     from advisor.frameworks.settings import settings
 
     job = after.job if end is None or end is after else _at_last(before.job, after.job, end.job)
+    own = program.of_run(after)
     try:
         found = settings(before.job, job, job.framework.name, follows=following(before, after))
     except knowledge.KnowledgeError:
         found = {}
-    code = snippets(technique, job, bool(found)) if technique is not None else {}
+    found = {layer: text for layer, text in found.items() if layer not in program.layers_of(own.loop)}
+    code = dict(snippets(technique, job, bool(found), own.loop)) if technique is not None else {}
+    if SCRIPT in code:
+        code[SCRIPT] = tuple(_named(line, own.model) for line in code[SCRIPT])
     return {**found, **{place: (*found.get(place, ()), *text) for place, text in code.items()}} if code else found
+
+
+_MODEL = pattern(r"(?<![\w.\"])model(?![\w=\"])")
+
+
+def _named(line: str, model: str) -> str:
+    """The line with the model called as the script calls it: ``self.model`` in a LightningModule."""
+    if model == "model":
+        return line
+    code, mark, comment = line.partition("  #")
+    return f"{_MODEL.sub(model, code)}{mark}{comment}" if not code.lstrip().startswith("#") else line
 
 
 def _at_last(before: Job, after: Job, end: Job) -> Job:
@@ -116,16 +132,17 @@ def _was_open(run: Run, path: str) -> bool:
     return fact is None or fact.kind in _DERIVED
 
 
-def snippets(technique: str, after: Job, has_lines: bool) -> Mapping[str, tuple[str, ...]]:
+def snippets(technique: str, after: Job, has_lines: bool, loop: str | None = None) -> Mapping[str, tuple[str, ...]]:
     """What the technique's page says for the job's framework, by where it goes (``at``, or :data:`SCRIPT`), with the job's numbers put in.
 
     Of each place the first entry that holds; none where keys say it all, but for those that go beside them (``always``).
+    ``loop``: whose loop trains (:mod:`advisor.program`); Lightning's has lines of its own, and none of another's.
     """
     try:
         front, _ = knowledge.page("techniques", technique)
     except knowledge.KnowledgeError:
         return {}
-    name = after.framework.name or "custom"
+    name = "lightning" if loop == "lightning" else after.framework.name or "custom"
     found: dict[str, tuple[str, ...]] = {}
     for entry in front.get("code") or ():
         holds = all(after.get(field) in wanted for field, wanted in (entry.get("when") or {}).items())
@@ -135,9 +152,9 @@ def snippets(technique: str, after: Job, has_lines: bool) -> Mapping[str, tuple[
     return found
 
 
-def snippet(technique: str, after: Job, has_lines: bool) -> tuple[str, ...]:
+def snippet(technique: str, after: Job, has_lines: bool, loop: str | None = None) -> tuple[str, ...]:
     """The code of the technique's page for the training script; empty where it has none or keys say it all."""
-    return snippets(technique, after, has_lines).get(SCRIPT, ())
+    return snippets(technique, after, has_lines, loop).get(SCRIPT, ())
 
 
 def _text(value: Any) -> str:

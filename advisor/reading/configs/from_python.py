@@ -99,6 +99,8 @@ class _Reader:
     def _call(self, node: ast.Call) -> None:
         name = _dotted(node.func)
         if name is None:
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "backward":  # model(x).loss.backward(): a loop of one's own
+                self.parsed.calls.append(("backward", node.lineno, self._line(node.lineno)))
             return
         leaf = name.rsplit(".", 1)[-1]
         owner = name[: -len(leaf) - 1]

@@ -23,12 +23,15 @@ _IMAGE_CALL = pattern(
     r"(?:ForImageClassification|ForObjectDetection|ForSemanticSegmentation|ForMaskedImageModeling)(?:\.from_pretrained)?$|"
     r"^(?:resnet|vgg|densenet|vit_)\w*\d+\w*$"
 )
-_IMAGE_PROGRAM = pattern(r"text_to_image|train_dreambooth|train_controlnet|textual_inversion|instruct_pix2pix|train_unconditional|image_classification|imagenet")
+_IMAGE_PROGRAM = pattern(
+    r"text_to_image|train_dreambooth|train_controlnet|textual_inversion|instruct_pix2pix|train_unconditional|image_classification|imagenet"
+)
 _IMAGE_NAME = pattern(
     r"stable-diffusion|(?:^|/)sdxl|FLUX\.1|^(?:microsoft/|facebook/|google/)?(?:resnet|convnext|vit|deit|dinov\d|swin)[-_]|^(?:vit|resnet|convnext|swin|efficientnet)_?\w*\d",
     re.IGNORECASE,
 )
 _TEXT_CALL = pattern(r"For(?:CausalLM|ConditionalGeneration|Seq2SeqLM|MaskedLM|ImageTextToText|Vision2Seq)\b")
+_NO_LOOP = frozenset({None, "torch", "fsdp", "transformers", "peft", "bitsandbytes", "launch"})  # layers that train nothing by themselves
 _NAMED = frozenset({"model_name_or_path", "pretrained_model_name_or_path", "pretrained", "model", "model_name", "arch"})
 _SELF_MODEL = pattern(r"^\s*(self\.\w+|[A-Za-z_]\w*)\s*(?::[^=]+)?=\s*(?:\w+\.)*\w+\.from_pretrained\(")
 _PYTHON_PROGRAM = pattern(r"\.py$|^(?:trl|accelerate)\b")
@@ -61,7 +64,7 @@ def _loop(parsed: Parsed, names: list[tuple[str, int]], framework: str | None) -
         fits = next((line for call, line in names if call.rsplit(".", 1)[-1] == "Trainer"), None)
         if fits is not None or steps is None:
             return "lightning", fits or 1
-    if framework not in (None, "torch", "fsdp") or any(_TRAINERS.search(call) for call, _ in names):
+    if framework not in _NO_LOOP or any(_TRAINERS.search(call) for call, _ in names):
         return None
     wraps = next((line for call, line in names if _WRAPS.search(call)), None)
     return ("own", steps or wraps or 1) if steps is not None or wraps is not None else None
