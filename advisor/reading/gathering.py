@@ -49,11 +49,11 @@ class Gathered(Struct):
     snapshots: list[Told] = field(default_factory=list)
 
 
-def take_config(name: str, text: str | None, gathered: Gathered, kinds: list[str]) -> str | None:
-    """Facts of a config, where the text is one. Returns the reason where it was refused."""
+def take_config(name: str, text: str | None, gathered: Gathered, kinds: list[str], *, whole: bool = False) -> str | None:
+    """Facts of a config, where the text is one (``whole``: with no log in it). Returns the reason where it was refused."""
     if not text:
         return None
-    found = handoff.read_config(name, text)
+    found = handoff.read_config(name, text, whole=whole)
     if found is None:
         return None
     if found.problem:

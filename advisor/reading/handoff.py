@@ -36,9 +36,9 @@ class ConfigReading(Protocol):
     def problem(self) -> str | None: ...  # noqa: D102  'YAML bomb refused'
 
 
-def read_config(name: str, text: str) -> ConfigReading | None:
-    """The config that a text holds; ``None`` where it is none."""
-    rest = without_log(text)
+def read_config(name: str, text: str, *, whole: bool = False) -> ConfigReading | None:
+    """The config that a text holds; ``None`` where it is none. ``whole``: no line of it is log."""
+    rest = text if whole else without_log(text)
     if not rest.strip():
         return None
     configs: Any = import_module("advisor.reading.configs")  # loaded only when there is a text to read

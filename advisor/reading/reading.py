@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from advisor.evidence import Evidence, NotUnderstood, Source
 from advisor.job import Job
-from advisor.reading import binary, capacity, deadline, frame_facts, leaves, parts, sources
+from advisor.reading import binary, capacity, deadline, frame_facts, leaves, notebooks, parts, sources
 from advisor.reading.deadline import Deadline
 from advisor.reading.decoding import decoded
 from advisor.reading.gathering import Gathered, take_code, take_config, take_log
@@ -101,16 +101,23 @@ def _read_text(text: sources.Text, gathered: Gathered, limit: Deadline) -> None:
         return
     kinds: list[str] = []
     content = mask(raw) if raw is not None else None
-    problem = None
-    inner, rest = parts.parts(text.name, content) if content is not None and len(content) <= CONFIG_BYTES else ([], content)
+    notebook = notebooks.opened(content) if content is not None else None
+    log, problem = found, None
+    inner: list[str] = []
+    rest = content
+    if notebook is not None:
+        content, rest = notebook.code, notebook.cells
+        log = excerpt(f"{text.name} (outputs)", [notebook.shown.encode("utf-8", "replace")])
+    elif content is not None and len(content) <= CONFIG_BYTES:
+        inner, rest = parts.parts(text.name, content)
     for part in inner:
         if not limit.passed() and take_config(text.name, part, gathered, kinds) is not None:
             continue  # a block that looks like a config and is none: the log's readers see it all the same
     if not limit.passed():
-        problem = take_config(text.name, rest, gathered, kinds)
+        problem = take_config(text.name, rest, gathered, kinds, whole=notebook is not None)
     if content is not None and not limit.passed():
         take_code(text.name, content, gathered)
-    take_log(found, gathered, kinds, content if not limit.passed() and problem is None else None)
+    take_log(log, gathered, kinds, content if not limit.passed() and problem is None else None)
     if problem is not None and kinds:
         gathered.not_understood.append(NotUnderstood(text.name, text.name, problem))
         problem = None

@@ -9,7 +9,7 @@ from advisor.reading.configs import slurm
 from advisor.reading.configs.shell_prefixes import prefix
 
 
-def hardware(text: str) -> tuple[int | None, int | None, str | None]:
+def hardware(text: str) -> tuple[int | None, int | None, object]:
     found = read([("job.sh", text)]).job.hardware
     return found.nodes, found.gpus_per_node, found.gpu
 
@@ -56,8 +56,7 @@ def test_slurms_variables_stand_for_what_was_asked() -> None:
 def test_the_card_of_a_type_without_memory_is_the_one_whose_total_the_error_prints() -> None:
     error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 39.39 GiB of which 1.04 GiB is free."
     found = read([("job.sh", "#SBATCH --gres=gpu:a100:4\nsrun python train.py --model_name_or_path gpt2"), ("e.txt", error)])
-    assert (found.job.hardware.gpu or "").startswith("a100-")
-    assert (found.job.hardware.gpu or "").endswith("-40gb")
+    assert found.job.hardware.gpu in ("a100-40gb", "a100-pcie-40gb")
 
 
 @pytest.mark.parametrize(
