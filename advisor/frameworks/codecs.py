@@ -153,7 +153,9 @@ def write_allocator(value: Mapping[str, Any]) -> str:
 
 
 def identifier(raw: Any) -> Any:
-    """A model's name or path."""
+    """A model's name or path; ``pretrained=True`` is a switch beside a name, and says none."""
+    if raw is None or isinstance(raw, bool):
+        return SILENT
     word = str(raw).strip()
     if not word or "\n" in word or len(word) > 300 or word.startswith("$"):
         raise ValueError("not a name")

@@ -135,6 +135,8 @@ class _Reader:
             self._add("pretrained", value, line, scope=scope)
             if owner.endswith("ForSequenceClassification"):
                 self._add("model_head", "classification", line, scope=scope)
+        elif leaf == "create_model" and isinstance(value, str):  # timm and open_clip: the name comes first
+            self._add("pretrained", value, line, scope=scope)
         elif leaf == "compile" and _MODEL.search(str(value)):
             self.parsed.calls.append(("compile-model", line, self._line(line)))
         elif leaf == "to" and isinstance(value, str) and value in _DTYPES and (_MODEL.search(owner) or "from_pretrained" in owner):
