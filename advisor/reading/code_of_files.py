@@ -135,6 +135,8 @@ def keeps_detached(tree: ast.Module) -> Iterator[Found]:
     """Tensors without a graph that a function adds to a list or dict which outlives it, still on the card."""
     text = ast.unparse(tree)
     for node in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)):
+        if re.match(r"_?(?:do_|run_)?(?:test|valid|eval|val|infer|predict)", node.name):
+            continue  # an evaluation's batches: of the evaluation as a whole
         given = {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
         own = {t.id for n in ast.walk(node) if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
         for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):

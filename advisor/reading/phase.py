@@ -21,11 +21,12 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "save",
             r"_save_checkpoint|save_checkpoint|save_model\b|save_pretrained|save_16bit_model|save_fp16_model|_zero3_consolidated|consolidated_16bit|"
             r"get_state_dict\b|save_state\b|_(?:(?:full|local|sharded|common|common_unshard)_)?(?:pre|post)_state_dict_hook|:\w*save_(?:ckpt|full_state|state_dict)\w*|"
+            r":(?!save_for_backward|save_on_cpu)\w*save_\w*(?:model|ckpt|checkpoint|weights|pretrained)\w*|fully_sharded_data_parallel\.py:state_dict|"
             r"save_fsdp_(?:model|optimizer)|get_model_state_dict|full_optim_state_dict|checkpoint[\w/.]*:save|dcp\.save|:save_\w*checkpoint|async_save",
         ),
         (
             "resume",
-            r"load_checkpoint|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|load_fsdp_(?:model|"
+            r"torch\.load\([^)]*(?:resume|ckpt|checkpoint)|load_checkpoint|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|load_fsdp_(?:model|"
             r"optimizer)|(?<!\.train\()resume_from_checkpoint|"
             r"load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|load_optimizer_state|"
             r"restore_checkpoint|resume_checkpoint",
@@ -82,7 +83,7 @@ _INNER: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "step",
             r"torch/optim/|optimizer\.step\(|:_optimizer_step|optimizer\S*:step\b|_take_model_step|bitsandbytes/optim|_foreach_|multi_tensor_adam|"
             r"apex/optimizers|transformer_engine/pytorch/optimizers|"
-            r"clip_grad_norm|load_megatron_optimizer|_init_group|stage3\.py:step|stage_1_and_2\.py:step|engine\.py:step|unscale_|offload_optimizer|backload",
+            r"clip_grad_norm|:clip_grads?\w*|:(?:get_|_get_|compute_|calc\w*_|_)?(?:total_|global_)?grad_norm\w*|load_megatron_optimizer|_init_group|stage3\.py:step|stage_1_and_2\.py:step|engine\.py:step|unscale_|offload_optimizer|backload",
         ),
         (
             "backward",

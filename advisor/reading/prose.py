@@ -33,7 +33,8 @@ _WORDS = {"two": 2, "three": 3, "four": 4, "eight": 8, "single": 1, "one": 1}
 _COUNTED_CHINESE = lazily(rf"(\d{{1,3}}) ?(?:张|块|卡|个)的? ?((?i:{_CARD})|[345]0[5-9]0)(?![\w-])")
 # cards that are only told by their memory: "4 GPUs with 12GB each", "a 24 GB card", "2x 24GB GPUs", "24G显存的单卡"; what a model needs or uses is none
 _SIZED_CARD = lazily(
-    r"(?<![\w.])(?:(\d{1,2}) ?(?:[x×*] ?)?)?(?:(?<!\d)|(?<= ))(\d{1,3}) ?G(?:i?B)? (?:(?:of )?V?RAM )?(?:GPUs?|(?:graphics |video )?cards?)\b|"
+    r"(?<![\w.])(?:(\d{1,2}|two|three|four|eight|single|one) ?(?:[x×*] ?)?)?(?:(?<!\d)|(?<= ))(\d{1,3}) ?G(?:i?B)? "
+    r"(?:(?:of )?V?RAM )?(?:GPUs?|(?:graphics |video )?cards?)\b|"
     r"(?<![\w.])(?:(\d{1,2}|two|four|eight|single|one|an?) )?(?:GPUs?|(?:graphics |video )?cards?) (?:with|of|having) (?:only )?(\d{1,3}) ?G(?:i?B)?\b|"
     r"()(?<![A-Za-z0-9.])(?<!需要)(?<!需)(?<!占用)(\d{1,3}) ?G[Bb]? ?(?:显存)? ?的?(?:单卡|显卡|GPU|gpu|卡)|"
     r"()(?:单卡|每张卡|每卡|显卡)(?:只有|显存|是|为|的|有){0,3} ?(\d{1,3}) ?G[Bb]?(?!\d)",
@@ -49,6 +50,8 @@ _METHOD = lazily(  # a letter of Chinese ends no word of Latin ones for \b
     r"全(?:参数?量?|量参?数?)(?:微调|训练|精调)",
     re.IGNORECASE,
 )
+_QUANTISED = lazily(r"\bload_in_([48])bit\s?=\s?True\b")
+_OBJECTIVE = lazily(r"(?<![\w/.-])(DPO|GRPO|KTO|ORPO|RLOO)(?![\w/.-])")
 _RECOMPUTED = lazily(
     r"(\b(?:no|without|not using|disabled?) )?\b(?:gradient|activation) checkpointing\b(?!\W{0,3}(?:\w+ )?(?:off|false|disabled))", re.IGNORECASE
 )
@@ -114,6 +117,8 @@ def _claims(text: str) -> Iterator[tuple[str, str]]:
         found = [("parallel.strategy", f"zero{m[1]}") for m in _STAGE.finditer(sentence)]
         found += [("parallel.strategy", f"fsdp{'2' if m[1] else '1'}") for m in _FSDP.finditer(sentence)]
         found += [("method.kind", "qlora" if m[1] else "lora" if m[2] else "full") for m in _METHOD.finditer(sentence)]
+        found += [("method.base", "int8" if m[1] == "8" else "nf4") for m in _QUANTISED.finditer(sentence)]
+        found += [("objective", m[1].lower()) for m in _OBJECTIVE.finditer(sentence)]
         found += [("activations.checkpointing", "none" if m[1] else "full") for m in _RECOMPUTED.finditer(sentence)]
         yield from found
         if found and _WEIGHED.search(_RECOMPUTED.sub(" ", sentence)):

@@ -34,6 +34,9 @@ _HAPPENED = pattern(
     r"(?:(?:a|an|the|this|me|cuda|gpu|torch)\s+){0,3}(?:OOM|out[ -]of[ -](?:\w+ )?memory)\b",
     re.IGNORECASE,
 )
+_HAPPENED_CHINESE = pattern(
+    r"(?:一直|总是|还是|仍然|直接|都|出现|然后|依然|依旧|报)\s?(?:会|报|出现)?\s?(?:OOM|爆显存|显存不足|显存溢出|out of memory)", re.IGNORECASE
+)
 _DIED = pattern(r"\b(?:dies|died|fails|failed|crashe[sd]|blows up|breaks)\b|:\s*$", re.IGNORECASE)  # beside a failure that is pasted: when it came
 _OF_THE_HOST = pattern(r"\b(?:host|system|CPU) (?:memory|RAM)\b|\bon the host\b|\bRAM\b|OOM-?killed|内存", re.IGNORECASE)
 _ASKED_CHINESE = pattern(r"[吗么呢]\W{0,2}$|会不会|是否|如何|怎么|避免|防止|解决")
@@ -144,5 +147,10 @@ def _sentences(texts: Iterable[Excerpt]) -> Iterator[tuple[str, str]]:
             if not SHORTEST <= len(line.text) <= LONGEST or "ried to allocate" in line.text:
                 continue
             for sentence in _SENTENCE.split(line.text.strip("#>*- ")):
-                if len(_WORDS.findall(sentence)) >= 6 or len(_CHINESE.findall(sentence)) >= 6 or _HAPPENED.search(sentence):
+                if (
+                    len(_WORDS.findall(sentence)) >= 6
+                    or len(_CHINESE.findall(sentence)) >= 6
+                    or _HAPPENED.search(sentence)
+                    or _HAPPENED_CHINESE.search(sentence)
+                ):
                     yield text.where(line), sentence

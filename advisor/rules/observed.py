@@ -36,17 +36,24 @@ _ON_EACH = pattern(
 )
 _NARROW = r"(?:fp8|float8|mxfp8)"
 _FP8_SAVES_NOTHING = pattern(
-    rf"\b{_NARROW}\b[^.?!]{{0,120}}\b(?:same|similar|identical|more|higher|larger|increase\w*)\b[^.?!]{{0,30}}\b(?:memory|VRAM|footprint|usage)\b|"
+    rf"\b{_NARROW}\b[^.?!]{{0,120}}\b(?:same|similar|identical|more|higher|larger|increase\w*) (?:\w+ ){{0,3}}(?:memory|VRAM|footprint|usage)\b|"
     rf"\b{_NARROW}\b[^.?!]{{0,100}}\b(?:memory|VRAM|usage|footprint)\b[^.?!]{{0,40}}\b(?:same|higher|larger|more|"
     rf"not (?:\w+ )?(?:reduced?|lower|decrease\w*)|increase\w*|unchanged)\b|"
     rf"\b(?:memory|VRAM|footprint)\b[^.?!]{{0,40}}\b{_NARROW}\b[^.?!]{{0,30}}\b(?:same|similar|identical|higher|larger|more)\b|"
-    rf"\b(?:no|without|not|n't)\b[^.?!]{{0,40}}\b(?:memory|VRAM)\b[^.?!]{{0,20}}\b(?:sav\w+|reduc\w+|benefit|gain|decrease)\b[^.?!]{{0,60}}\b{_NARROW}\b|"
-    rf"\b{_NARROW}\b[^.?!]{{0,60}}\b(?:no|not|n't)\b[^.?!]{{0,30}}\b(?:sav\w+|reduc\w+|decrease|lower)\b[^.?!]{{0,30}}\b(?:memory|VRAM)\b|"
+    rf"(?:\b(?:no|without|not)|n't)\b[^.?!]{{0,40}}\b(?:memory|VRAM)\b[^.?!]{{0,20}}\b(?:sav\w+|reduc\w+|benefit|gain|decrease)\b[^.?!]{{0,60}}\b{_NARROW}\b|"
+    rf"\b{_NARROW}\b[^.?!]{{0,60}}(?:\b(?:no|not)|n't)\b[^.?!]{{0,30}}\b(?:sav\w*|reduc\w+|decreas\w+|lower)\b[^.?!]{{0,30}}\b(?:memory|VRAM)\b|"
     rf"{_NARROW}[^。？?]{{0,30}}显存[^。？?]{{0,16}}(?:没有?|并未|不|一样|相同|反而)",
     re.IGNORECASE,
 )
+_GRAPHS = r"cuda ?graphs?"
+_GRAPHS_COST = pattern(
+    rf"\b(?:without|no|disabl\w+|not using|turn\w* off)\b[^.?!]{{0,12}}\b{_GRAPHS}\b[^.?!]{{0,60}}\b(?:fine|flat|fits?|works?|runs?|trains?|less|only)\b|"
+    rf"\b(?:with|enabl\w+|using|turn\w* on)\b[^.?!]{{0,12}}\b{_GRAPHS}\b[^.?!]{{0,80}}\b(?:OOMs?|out of memory|grows?|more memory|twice|double\w*|leaks?)\b|"
+    rf"\b{_GRAPHS}\b[^.?!]{{0,30}}\bnot (?:used|enabled|on)\b[^.?!]{{0,50}}\b(?:fine|flat|fits?|works?|runs?|only)\b",
+    re.IGNORECASE,
+)
 _NOBODY = pattern(
-    r"\bno (?:other )?(?:\w+ )?process(?:es)?\b|\b(?:not|n't)\b[^.?!]{0,30}\b(?:any|other)\b[^.?!]{0,20}\b(?:process(?:es)?|jobs?|programs?|training)\b|"
+    r"\bno (?:other )?(?:\w+ )?process(?:es)?\b|(?:\bnot|n't)\b[^.?!]{0,30}\b(?:any|other)\b[^.?!]{0,20}\b(?:process(?:es)?|jobs?|programs?|training)\b|"
     r"\bnothing (?:else )?(?:is )?(?:running|listed)\b|\b(?:before|without) (?:I )?(?:start\w*|running|launch\w*)\b|"
     r"\bafter (?:I )?(?:kill\w*|stopp?\w*|exit\w*|terminat\w*|the (?:run|job|process) (?:ended|died|crashed|was killed))\b|"
     r"没有?(?:任何|其他|别的)?(?:进程|程序)|(?:杀掉|杀死|结束|停掉|kill)[^。]{0,10}(?:进程|程序)",
@@ -64,7 +71,7 @@ _NO_DIFFERENCE = pattern(
 )
 _FIRST = r"(?:GPU|card|device|cuda)[ :]?0\b"
 _PROCESSES = r"(?:each|every|all|both)\b[^.?!]{0,20}\b(?:scripts?|process\w*|ranks?|workers?|jobs?)\b"
-_HOLDS = r"(?:occup\w+|used?|uses|fill\w*|memory)\b"
+_HOLDS = r"(?:occup\w+|used?|uses|fill\w*|memory|puts?|place[sd]?|load(?:s|ed)?|land(?:s|ed)?|sits?|allocat\w+|runs?|go(?:es)?)\b"
 _FIRST_CARD = pattern(
     rf"\b{_FIRST}[^.?!]{{0,60}}\b{_HOLDS}[^.?!]{{0,60}}\b{_PROCESSES}|\b{_PROCESSES}[^.?!]{{0,40}}\b{_HOLDS}[^.?!]{{0,30}}\b{_FIRST}",
     re.IGNORECASE,
@@ -82,7 +89,7 @@ LONGEST = 1500
 def _first(evidence: Evidence, seen: re.Pattern[str]) -> tuple[str, str] | None:
     for line in evidence.lines:
         if 20 <= len(line.text) <= LONGEST and (found := seen.search(line.text)) is not None:
-            end = line.text.find("?", found.end())
+            end = min((at for mark in "?\uff1f" if (at := line.text.find(mark, found.end())) >= 0), default=-1)
             if end < 0 or "." in line.text[found.end() : end]:
                 return line.where, line.text
     return None
@@ -147,3 +154,9 @@ def held_asleep(evidence: Evidence) -> tuple[int, str] | None:
             if best is None or size > best[0]:
                 best = size, line.where
     return best
+
+
+def graphs_cost(evidence: Evidence) -> str | None:
+    """With CUDA graphs it takes more memory than without, or fails."""
+    found = _first(evidence, _GRAPHS_COST)
+    return f"with CUDA graphs it takes more than without them, as is written in {found[0]}" if found is not None else None

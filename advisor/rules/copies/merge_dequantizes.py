@@ -33,6 +33,13 @@ RULE = Rule(
             on="frame",
         ),
         Mark(
+            "merge-dequantizes-phase",
+            2.5,
+            "while merging",
+            "peft tuners: merging replaces each quantised layer by one in the compute dtype",
+            when=lambda _, e: "the failure comes while adapters are merged" if in_phase(e, "merge") else None,
+        ),
+        Mark(
             "merge-dequantizes-program",
             3.5,
             "the program that runs merges adapters into their base",
@@ -57,6 +64,8 @@ RULE = Rule(
     fault=_fault,
     remedies=("merge-on-host",),
     fires=(
+        Example("told in words", text="QLoRA training of the 34B model went well on my 24 GB card, but it runs out of memory when merging the adapters.\n"),
+        Example("told in Chinese", text="训练没有问题，合并lora权重的时候爆显存了，用的是 4bit 量化。\n"),
         Example(
             "merge after QLoRA",
             job=job("meta-llama/Llama-2-70b-hf", method="{kind: lora, base: nf4, rank: 16}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.deviation import extra
 from advisor.evidence import Evidence
 from advisor.resolving.quant_storage import BYTES, quant_storage
-from advisor.rules import counters
+from advisor.rules import counters, observed
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import QUANTISED, loads_weights, sharded, weight_bytes
@@ -72,6 +72,13 @@ RULE = Rule(
             "stored as bytes",
             "accelerate fsdp_utils leaves frozen Params4bit out of sharding unless quant_storage is a float dtype; DeepSpeed ZeRO-3 partitions float tensors",
             when=_undividable,
+        ),
+        Mark(
+            "quantized-load-told",
+            3.0,
+            "each card loads the whole base",
+            "bitsandbytes quantises on the device, tensor by tensor, before a strategy divides anything",
+            when=lambda run, e: observed.whole_on_each(e) if run.job.method.base in QUANTISED and sharded(run) else None,
         ),
         Mark("quantized-load-whole", 1.5, "whole base", "4 bits a weight and its scales, undivided", when=_whole),
         Mark(

@@ -56,7 +56,7 @@ RULE = Rule(
             "a saved state is restored to the device that it was saved from",
             "torch/serialization.py: without map_location each storage goes to its saved location (default_restore_location)",
             pattern=(
-                r"serialization\.py:(restore_location|default_restore_location|_load|load)\b|torch\.load\([^)]*map_location\s*=\s*(device|['\"]cuda|"
+                r"serialization\.py:(restore_location|default_restore_location|_load|load|_cuda_deserialize|_deserialize)\b|torch\.load\([^)]*map_location\s*=\s*(device|['\"]cuda|"
                 r"args\.device|f?['\"]cuda)|_utils\.py:_cuda"
             ),
         ),

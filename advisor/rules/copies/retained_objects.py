@@ -115,7 +115,7 @@ RULE = Rule(
             "torch.Tensor.detach shares the storage: what is kept stays on its device until it is copied to the host",
             pattern=r"^code\.(keeps-detached)=",
             on="key",
-            when=lambda _, e: None if in_phase(e, "load", "save", "resume", "merge") else "",
+            when=lambda _, e: "" if (e.failure is not None or growing(e) or observed.grows(e)) and not in_phase(e, "load", "save", "resume", "merge") else None,
         ),
         Mark(
             "retained-objects-helper",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
@@ -13,6 +14,7 @@ from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
 from advisor.rules.situation import in_phase
 from advisor.run import Run
+from advisor.units import show
 
 FUSED = frozenset({"sdpa", "flash-2", "flash-3", "flex", "xformers", "te-fused"})
 NO_FUSED = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers", "deberta-v2", "deberta"})  # transformers modeling code: _supports_sdpa is not set
@@ -48,6 +50,27 @@ def _square_of_code(_run: Run, evidence: Evidence) -> str | None:
     if evidence.failure is not None and evidence.failure.frames and _PLACES.search(evidence.failure.frames[-1].code):
         return None
     return fingerprint.square(evidence)
+
+
+_OF_SCORES = pattern(r"baddbmm|\bbmm\b|softmax|matmul|scores|attn|attention|q\s?@\s?k|qk", re.IGNORECASE)
+LEAST_SQUARES = 4  # bytes of a square's element, all heads of the batch together: two heads in 16 bit
+
+
+def _rises_by_squares(run: Run, evidence: Evidence) -> str | None:
+    """Figures printed around an attention's products: the allocated bytes rise by whole multiples of 2 x seq_len² there."""
+    length = run.job.batch.seq_len
+    if length is None or guessed(run, "batch.seq_len"):
+        return None
+    found = []
+    for before, after in pairwise([s for s in evidence.samples if s.allocated_bytes is not None]):
+        rise = (after.allocated_bytes or 0) - (before.allocated_bytes or 0)
+        squares = rise / length**2
+        if squares >= LEAST_SQUARES and abs(squares - round(squares)) < 0.01 and round(squares) % 2 == 0 and _OF_SCORES.search(after.label):
+            found.append((after, rise))
+    if len(found) < 2:
+        return None
+    sample, rise = found[0]
+    return f"{show(rise)} more after {sample.label.strip()[:40]} ({sample.where}): {rise // length**2} x {length:,}² bytes"
 
 
 def _head_dim(run: Run, _evidence: Evidence) -> str | None:
@@ -135,7 +158,9 @@ RULE = Rule(
             "transformers eager_attention_forward; torch _math_attention_inner, create_mask; Megatron DotProductAttention",
             pattern=r"eager_attention_forward|_math_attention_inner|flex_attention\.py:create_(block_)?mask|math_attention|attn_weights\s*=\s*(nn\.functional|F|torch)\S*softmax|"
             r"torch\.matmul\(\s*q\w*\s*,\s*k\w*|attn_weights\s*=\s*torch\.(matmul|bmm)|scores\s*=\s*\(?q\w*\s*@\s*k|(attention|attn)_(scores|logits|probs)(\s*:\s*\w+)?\s*=|scale_mask_softmax|baddbmm|"
-            r"UnfusedDotProductAttention|_attn\(self, query",
+            r"UnfusedDotProductAttention|_attn\(self, query|get_attention_scores|"
+            r"\b(att|attn|attn_\w+|attention_\w+|scores?|dots|aff|sim)\s*=\s*[^#\n]{0,40}softmax\(|"
+            r"\b(att|attn|attn_\w+|scores?|dots|aff|sim)\s*=\s*\(?\s*(torch\.(matmul|bmm|einsum)\(|einsum\()?[^=\n]{0,20}\b(q|query\w*|xq|q_\w+)\b[^=\n]{0,30}(@|\bk\b|key|xk)",
             on="frame",
         ),
         Mark(
@@ -166,6 +191,13 @@ RULE = Rule(
             r"unfused implementation|materializes the full scores matrix|flash_attn.{0,60}undefined symbol|"
             r"[Ff]lash ?[Aa]ttention.{0,40}(not (installed|available|supported)|only supports|is disabled|failed to import|undefined symbol)",
         ),
+        Mark(
+            "attention-fallback-printed",
+            4.0,
+            "what is allocated rises by whole squares of the length",
+            "softmax(Q Kᵀ): batch x heads x seq_len² elements, once for the product, once for the softmax, once for the dropout and its mask",
+            when=_rises_by_squares,
+        ),
         Mark("attention-fallback-later", -2.5, "logits", "scores of every layer are made before the logits are", when=_past_it),
         Mark("attention-fallback-head-dim", 1.5, "wide heads", "ATen sdp_utils.cpp check_head_dim_size: flash and cuDNN take at most 256", when=_head_dim),
         Mark("attention-fallback-softcap", 1.0, "soft cap", "transformers: attn_logit_softcapping needs eager or flex", when=_softcap),
@@ -184,6 +216,16 @@ RULE = Rule(
     fault=_fault,
     remedies=("restore-flash-attention", "gradient-checkpointing", "shorter-sequence"),
     fires=(
+        Example(
+            "a model's own attention",
+            text=trace("model.py|forward|x = block(x)", "model.py|forward|att = F.softmax(att, dim=-1)") + oom("2.00 GiB", allocated=76.0, free=1.1),
+        ),
+        Example(
+            "printed around the products of an attention",
+            text="seq_length 2048, batch 1\n[before scores] allocated: 30120.00 MB\n"
+            "[after baddbmm] allocated: 30376.00 MB\n[after softmax] allocated: 30632.00 MB\n"
+            "Why is it OOM when I train with Megatron on this card? It is OOM in every run.\n",
+        ),
         Example(
             "eager attention",
             job=job("meta-llama/Llama-2-7b-hf", batch="{micro_batch: 2, seq_len: 8192}", activations="{attention: eager, checkpointing: full}"),

@@ -28,6 +28,18 @@ def _dtype_given(evidence: Evidence) -> bool:
     )
 
 
+_LOADS = pattern(r"from_pretrained|AutoModel|model_name|model_path|pretrained|base_model")
+
+
+def _loads(evidence: Evidence) -> bool:
+    """Whether a text shows a model being loaded by its name."""
+    return (
+        any(_LOADS.search(line.text) for line in evidence.lines)
+        or any(_LOADS.search(f"{f.function}: {f.code}") for f in evidence.frames)
+        or any(_LOADS.search(key) for _, key, _ in evidence.seen_keys)
+    )
+
+
 def _default(run: Run, evidence: Evidence) -> str | None:
     fact = run.facts.get("precision.weights")
     if run.job.precision.weights != "fp32" or run.job.method.base in QUANTISED or fact is None or fact.kind in ("stated", "read"):
@@ -37,7 +49,9 @@ def _default(run: Run, evidence: Evidence) -> str | None:
     given = run.facts.get("load.dtype")
     if given is not None and given.kind in ("stated", "read") and given.value is not None:
         return None  # fp32 was asked for
-    whole = weight_bytes(run)
+    whole = weight_bytes(run, None, evidence)
+    if whole is None and not _loads(evidence):
+        return None  # nothing is known of a model, nor of how it is loaded
     size = f", {show(whole)} where 16 bit is half" if whole else ""
     return f"no dtype is given, so the weights are fp32{size} ({fact.where or fact.why or fact.kind})"
 

@@ -117,5 +117,8 @@ RULE = Rule(
             text="with te.fp8_autocast(enabled=True):\n" + oom("3.03 GiB", allocated=75.0, free=2.9),
         ),
     ),
-    quiet=(Example("bf16", job=job(precision="{compute: bf16}"), text=oom("512.00 MiB", allocated=76.5)),),
+    quiet=(
+        Example("fp8 that saves", text="fp8 and bf16 reach the same loss, and memory is 30% lower in fp8.\n" + oom("512.00 MiB", allocated=76.5)),
+        Example("bf16", job=job(precision="{compute: bf16}"), text=oom("512.00 MiB", allocated=76.5)),
+    ),
 )

@@ -24,6 +24,19 @@ def _enough(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+UNKNOWN_CARD = 4 << 30  # stranded bytes that are much on any card in use
+
+
+def _enough_anywhere(_run: Run, evidence: Evidence) -> str | None:
+    """The text was cut: neither the card's size nor what is free is in it, and what is stranded is about what was asked for."""
+    figures = counters.of(evidence)
+    if figures.stranded is None or figures.requested is None or (figures.capacity is not None and figures.free is not None):
+        return None
+    if figures.stranded < UNKNOWN_CARD or figures.stranded < 0.8 * figures.requested:
+        return None
+    return f"{show(figures.stranded)} reserved but unallocated, against a request of {show(figures.requested)}"
+
+
 def _close(run: Run, evidence: Evidence) -> str | None:
     """The pieces are less than one and a half times the request: an only slightly larger batch would have failed without any hole."""
     figures = counters.of(evidence)
@@ -119,6 +132,7 @@ RULE = Rule(
             "c10 CUDACachingAllocator: reserved - allocated after release_cached_blocks is split remainders",
             when=_enough,
         ),
+        Mark("fragmentation-cut", 3.0, "enough in pieces", "the same counters, of a text that was cut", when=_enough_anywhere),
         Mark(
             "fragmentation-close", -1.0, "hardly more than the request", "the more the pieces exceed it, the less it is only that the card is full", when=_close
         ),
@@ -149,6 +163,9 @@ RULE = Rule(
     ),
     form=_without_expandable,
     remedies=("expandable-segments", "bounded-shapes", "empty-cache"),
-    fires=(Example("a fifth of the card in pieces", text=oom("3.40 GiB", allocated=62.0, unallocated=14.0, free=1.0)),),
+    fires=(
+        Example("a text that was cut", text="RuntimeError: CUDA out of memory. Tried to allocate 5.20 GiB. 8.11 GiB is reserved by PyTorch but unallocated.\n"),
+        Example("a fifth of the card in pieces", text=oom("3.40 GiB", allocated=62.0, unallocated=14.0, free=1.0)),
+    ),
     quiet=(Example("the card is full of tensors", text=oom("512.00 MiB", allocated=76.9, unallocated=0.6)),),
 )

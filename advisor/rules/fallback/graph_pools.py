@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import snapshots
+from advisor.rules import observed, snapshots
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.run import Run
@@ -52,10 +52,20 @@ RULE = Rule(
             on="frame",
             when=lambda _, e: None if any(word in f.file for f in e.frames for word in ("vllm/", "sglang/")) else "",
         ),
+        Mark(
+            "graph-pools-told",
+            3.0,
+            "more with graphs than without",
+            "CUDA semantics notes: a captured graph's tensors live in a private pool as long as the graph, whatever else needs the memory",
+            when=lambda _, e: observed.graphs_cost(e),
+        ),
         Mark("graph-pools-snapshot", 4.0, "private pools in the snapshot", snapshots.SOURCE, when=lambda _, e: snapshots.pools(e)),
     ),
     remedies=("bounded-shapes", "upgrade", "rollout-fraction"),
     fires=(
+        Example(
+            "told in words", text="With CUDA graphs enabled the memory grows for every new sequence length until it is OOM, without cudagraphs it runs fine.\n"
+        ),
         Example(
             "a graph for each layer and micro batch",
             text=trace(

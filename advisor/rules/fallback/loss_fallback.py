@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -22,6 +25,14 @@ def _request(run: Run, evidence: Evidence) -> str | None:
         return None
     found = fingerprint.match(run, evidence, "logits")
     return f"{found}, which the configured loss never makes" if found else None
+
+
+_CHUNKED = pattern(r"chunked?[\w ]{0,6}(?:loss|ce\b|cross[_ ]?entropy)|linear_cross_entropy|fused[_ -]linear|cut_cross_entropy|\bliger", re.IGNORECASE)
+
+
+def _named(_run: Run, evidence: Evidence) -> str | None:
+    """A chunked or fused loss is named beside it."""
+    return "" if evidence.failure is not None and any(_CHUNKED.search(line.text) for line in evidence.lines) else None
 
 
 def _only_newest(run: Run, _evidence: Evidence) -> str | None:
@@ -54,6 +65,15 @@ RULE = Rule(
             when=lambda run, _: "" if run.job.activations.loss in NO_LOGITS else None,
         ),
         Mark(
+            "loss-fallback-whole",
+            4.0,
+            "tensors of tokens by vocabulary are alive, where a chunked or fused loss is named",
+            "torchtitan ChunkedCELoss, Liger's and apple's linear cross entropies: each holds the logits of one chunk at a time",
+            pattern=r"\[\s*[\w*×, ]{1,40},\s*(vocab\w*|V|n_vocab)\s*\]",
+            on="line",
+            when=_named,
+        ),
+        Mark(
             "loss-fallback-unsupported",
             4.0,
             "the kernel library says that it does not know the model, or could not be loaded",
@@ -74,6 +94,11 @@ RULE = Rule(
     fault=_fault,
     remedies=("restore-fused-loss", "fused-linear-loss", "smaller-micro-batch"),
     fires=(
+        Example(
+            "whole logits beside Liger's loss",
+            text="use_liger_kernel with fused_linear_cross_entropy\nthe snapshot shows 6 blocks of 3.71 GiB of shape [batch * seq, vocab] at the peak\n"
+            "torch.OutOfMemoryError: CUDA out of memory.\n",
+        ),
         Example(
             "logits in spite of a fused loss",
             job=job(batch="{micro_batch: 6, seq_len: 8192}", activations="{loss: fused-linear, checkpointing: full}"),

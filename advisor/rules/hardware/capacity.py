@@ -13,6 +13,7 @@ from advisor.rules.situation import (
     QUANTISED,
     gpus,
     gpus_known,
+    in_phase,
     loads_weights,
     moves_module,
     names_more_gpus,
@@ -47,7 +48,12 @@ def least_state(run: Run, evidence: Evidence) -> int | None:
     return round(count * width / gpus(run))
 
 
+_AFTERWARDS = ("save", "merge", "eval", "resume")  # moments of their own: training's state fitted, or is not there
+
+
 def _never(run: Run, evidence: Evidence) -> str | None:
+    if in_phase(evidence, *_AFTERWARDS):
+        return None
     least, capacity = least_state(run, evidence), counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
     if least is None or capacity is None or least < 0.95 * capacity or not gpus_known(run):
         return None
@@ -103,6 +109,8 @@ RULE = Rule(
     ),
     remedies=("more-gpus", "qlora", "lora", "offload-optimizer", "larger-gpu", "offload-parameters", "smaller-model"),
     fires=(
+        Example("told in words", text="I want full fine-tuning of a 20B model, but on a single 48GB card I always get OOM, whatever the batch size.\n"),
+        Example("told in Chinese", text="全参数微调 13B 的模型，序列长度为 1024，单卡 40G 显存，batch size 设为 1 还是 OOM。\n"),
         Example(
             "full training of 70B on sixteen 40 GB cards",
             job=job(
@@ -118,6 +126,10 @@ RULE = Rule(
         ),
     ),
     quiet=(
+        Example(
+            "two small cards train it, and fail while saving",
+            text="Full fine-tuning of a 13B model on 2 GPUs with 40GB works for all epochs. When the model is saved at the end it is OOM.\n",
+        ),
         Example(
             "a small model",
             job=job("Qwen/Qwen2.5-0.5B", batch="{micro_batch: 64, seq_len: 4096}", hardware="{gpu: a100-80gb}"),

@@ -9,7 +9,7 @@ from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import in_phase, nearly_full, smallest_batch
+from advisor.rules.situation import DIVIDES_OPTIMIZER, gpus, gpus_known, in_phase, nearly_full, smallest_batch
 from advisor.run import Run
 
 
@@ -39,6 +39,8 @@ def _wider(run: Run, evidence: Evidence) -> str | None:
 
 def _form(run: Run, evidence: Evidence) -> Form | None:
     if _wider(run, evidence) is None:
+        if run.job.parallel.strategy in DIVIDES_OPTIMIZER or (gpus(run) == 1 and gpus_known(run)):  # divided already, or nothing to divide over
+            return Form(RULE.title, ("eight-bit-optimizer", "offload-optimizer", "lora", "factored-optimizer"))
         return None
     return Form("The optimizer's states are wider than asked for", ("upgrade", "eight-bit-optimizer", "zero-2", "zero-1", "offload-optimizer"))
 

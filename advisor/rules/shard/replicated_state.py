@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.rules import counters, observed
+from advisor.rules.hardware.capacity import least_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.shares import at_failure
-from advisor.rules.situation import DIVIDES_WEIGHTS, QUANTISED, gpus, gpus_known, in_phase, weight_bytes
+from advisor.rules.situation import DIVIDES_WEIGHTS, QUANTISED, gpus, gpus_known, in_phase, loads_weights, weight_bytes
 from advisor.run import Run
 from advisor.units import show
 
@@ -65,6 +66,14 @@ def _alone(run: Run, evidence: Evidence) -> str | None:
     )
 
 
+def _never(run: Run, evidence: Evidence) -> str | None:
+    """Not even divided does the state of training fit."""
+    least, capacity = least_state(run, evidence), _capacity(run, evidence)
+    if least is None or capacity is None or least < 0.95 * capacity or not gpus_known(run) or loads_weights(evidence):
+        return None
+    return f"divided over all {gpus(run)} GPUs it is {show(least)} on a card of {show(capacity)} still"
+
+
 def _same_everywhere(_run: Run, evidence: Evidence) -> str | None:
     used = [d.used_bytes for d in evidence.devices if d.used_bytes]
     alike = len(used) >= 2 and min(used) > 0.9 * max(used)
@@ -110,6 +119,7 @@ RULE = Rule(
             "DistributedDataParallel, ZeRO-1 and ZeRO-2 keep whole weights on each rank (ZeRO, arXiv 1910.02054, section 5)",
             when=lambda _, e: observed.whole_on_each(e),
         ),
+        Mark("replicated-state-never", -2.0, "not even divided", "the sum of the state, divided by all ranks", when=_never),
         Mark("replicated-state-same", 0.7, "cards alike", "nvidia-smi", when=_same_everywhere),
     ),
     remedies=("zero-3", "fsdp", "zero-2", "zero-1", "qlora"),
@@ -134,5 +144,8 @@ RULE = Rule(
         ),
         Example("told in Chinese", text="用 lora 微调 34B 模型，每张卡都要加载完整的模型权重，4张卡全部显存不足。\n"),
     ),
-    quiet=(Example("divided", job=job(parallel="{strategy: zero3, shard: 8}"), text=oom("512.00 MiB", allocated=76.5)),),
+    quiet=(
+        Example("asked, not seen", text="How can I load the whole model on each GPU?\n" + oom("512.00 MiB", allocated=76.5)),
+        Example("divided", job=job(parallel="{strategy: zero3, shard: 8}"), text=oom("512.00 MiB", allocated=76.5)),
+    ),
 )
