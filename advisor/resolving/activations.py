@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from advisor.resolving import family
-from advisor.resolving.draft import Draft
+from advisor.resolving import family, liger
+from advisor.resolving.draft import Draft, interned
 
 # apply_liger_kernel_to_* (liger_kernel/transformers/monkey_patch.py) has rope, rms_norm and the gated MLP on wherever a loss is fused; the model's own
 # code never fuses it. axolotl (cut_cross_entropy) and verl (use_fused_kernels) have a fused loss of its own, so nothing follows there.
@@ -23,8 +23,13 @@ def settle(draft: Draft) -> None:
     draft.default("activations.reentrant", False, "torch checkpoint: non-reentrant is what libraries ask for")
     draft.table("activations.attention", alternatives=("sdpa", "eager", "flash-2"))
     draft.default("activations.attention", "sdpa", "transformers modeling_utils.py", alternatives=("eager", "flash-2"))
+    if (alone := liger.only_kernels(draft)) is not None:
+        draft.reopen("activations.loss")
     draft.table("activations.loss", alternatives=("full-fp32", "fused-linear"))
     draft.default("activations.loss", "full-fp32", "transformers loss/loss_utils.py")
+    if alone is not None:
+        settled = draft.facts["activations.loss"]
+        draft.facts["activations.loss"] = interned("activations.loss", settled.value, settled.kind, settled.where, alone)
     loss = draft.facts.get("activations.loss")
     if draft.framework in ONE_FLAG and loss is not None and loss.kind in ("stated", "read") and loss.value in ("fused", "fused-linear"):
         draft.infer("activations.kernels", BROUGHT, "the loss is fused, and in this stack what fuses it (Liger's patch of a model) fuses these as well")

@@ -6,11 +6,11 @@ model/model_utils/liger_kernel.py. Liger's patch of the model fuses the cross en
 
 from __future__ import annotations
 
+from advisor.resolving.liger import ONE_KEY  # use_liger_kernel asks for the loss too; before, use_liger_loss did, and brought no other kernel
 from advisor.run import Run
 from advisor.techniques.conditions import older, trains_adapters, version
 
 LIGER_SINCE = {"dpo": (0, 19), "grpo": (0, 17), "kto": (0, 17)}  # TRL; no release has one for the other objectives
-ONE_KEY = (0, 25)  # use_liger_kernel asks for the loss too; before, use_liger_loss did, and brought no other kernel
 BY_ITSELF = (1, 15)  # trainer/utils.py add_fused_lm_head: every trainer works in slices, and refuses Liger's fused cross entropy
 NO_ADAPTERS = {"dpo": ((0, 29), (1, 8)), "kto": ((0, 17), (1, 8))}  # from, before: the Liger loss is refused with a PEFT model
 NO_PRECOMPUTED = {"dpo": ((0, 29), (1, 14)), "kto": ((0, 17), (1, 14))}  # from, before: the Liger loss is refused with precompute_ref_log_probs
