@@ -1,11 +1,14 @@
-"""Fifty people at once: each opens Explore by a link and moves a setting again and again, over real WebSockets, as a browser does.
+"""Fifty people at once: each opens a page by a link and moves a setting again and again, over real WebSockets, as a browser does.
 
+A third each: Explore and Plan, where each move is another run, and Diagnose, where each move ticks other changes. They come and think as people do,
+not in turn.
 No error, a median rerun of at most 300 ms, at most 600 MB in the server, and torch never loaded in it.
 """
 
 import asyncio
 import contextlib
 import os
+import random
 import socket
 import statistics
 import subprocess
@@ -24,10 +27,13 @@ websockets = pytest.importorskip("websockets.asyncio.client", reason="no websock
 ROOT = Path(__file__).resolve().parents[2]
 SESSIONS = int(os.environ.get("ADVISOR_SESSIONS", "50"))
 RERUNS = 4
-THINKING = 15.0  # seconds that a person looks at a result before the next move
+THINKING = 5.0, 25.0  # seconds that a person looks at a result before the next move: evenly between these, so that moves fall together as they do
 MEDIAN_SECONDS = 0.3
 MEMORY_BYTES = 600 * 1024 * 1024
 QUERY = "v=1&model.name=Qwen/Qwen2.5-7B&hardware.gpu=h100-80gb&batch.micro_batch={micro}&batch.seq_len={seq}"
+PAGES = ("explore", "plan", "")  # the last is Diagnose
+FAILED = "&error=gpu-memory&error.requested=2.50GiB&error.capacity=79.10GiB&error.allocated=77.03GiB&ticks={ticks}"
+TICKS = ("gradient-checkpointing", "chunked-loss", "gradient-checkpointing,chunked-loss")
 
 
 @pytest.fixture
@@ -50,11 +56,11 @@ def server() -> Iterator[tuple[int, int]]:
         process.wait(timeout=20)
 
 
-async def rerun(socket: object, query: str) -> tuple[float, list[str]]:
+async def rerun(socket: object, query: str, page: str) -> tuple[float, list[str]]:
     """Ask for a run of the page with these settings; its seconds, and the errors that it showed."""
     message = BackMsg()
     message.rerun_script.query_string = query
-    message.rerun_script.page_name = "explore"
+    message.rerun_script.page_name = page
     began, errors = time.monotonic(), []
     await socket.send(message.SerializeToString())  # type: ignore[attr-defined]
     while True:
@@ -65,17 +71,25 @@ async def rerun(socket: object, query: str) -> tuple[float, list[str]]:
             return time.monotonic() - began, errors
 
 
+def moved(page: str, number: int, move: int) -> str:
+    """What the address bar holds after so many moves: another batch, or on Diagnose other ticks of the same run."""
+    run = number if page == "" else number + move
+    query = QUERY.format(micro=1 + run % 8, seq=1024 * (1 + (2 * number + run) % 16))
+    return query if page else query + FAILED.format(ticks=TICKS[move % len(TICKS)])
+
+
 async def person(port: int, number: int) -> tuple[list[float], list[str]]:
-    taken, errors = [], []
-    await asyncio.sleep(number * THINKING / SESSIONS)
+    taken, errors, chance = [], [], random.Random(number)
+    page = PAGES[number % len(PAGES)]
+    await asyncio.sleep(chance.uniform(0, THINKING[1]))
     async with websockets.connect(f"ws://127.0.0.1:{port}/_stcore/stream", subprotocols=["streamlit"], max_size=None) as open_socket:
         for move in range(RERUNS + 1):
-            query = QUERY.format(micro=1 + (number + move) % 8, seq=1024 * (1 + (number * 3 + move) % 16))
-            seconds, said = await rerun(open_socket, query)
+            query = moved(page, number, move)
+            seconds, said = await rerun(open_socket, query, page)
             errors += said
             if move:  # the first is the page's first view
                 taken.append(seconds)
-            await asyncio.sleep(THINKING)
+            await asyncio.sleep(chance.uniform(*THINKING))
     return taken, errors
 
 
@@ -104,4 +118,4 @@ def test_fifty_sessions(server: tuple[int, int]) -> None:
 async def warmed(port: int) -> None:
     """The server's own first run, which loads what every page needs."""
     async with websockets.connect(f"ws://127.0.0.1:{port}/_stcore/stream", subprotocols=["streamlit"], max_size=None) as first:
-        await rerun(first, QUERY.format(micro=1, seq=1024))
+        await rerun(first, QUERY.format(micro=1, seq=1024), "explore")
