@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from advisor.evidence import Conflict, Device, Failure, Frame, Line, NotUnderstood, Sample, Source
 from advisor.reading import code_facts, frame_facts, handoff, leaves, memory_stats, memory_summary, printed, prose
+from advisor.reading.banners import loops_of
 from advisor.reading.collect import collected
 from advisor.reading.embedded import printed_configs
 from advisor.reading.failures import failures_of, loose_frames
@@ -135,6 +136,9 @@ def _remarks(found: Excerpt, config: str | None) -> Iterator[tuple[str, str]]:
         yield from prose.comments(found.name, config)
         if found.name.lower().endswith(FILES):
             return  # what stands in a file is the project's; what is pasted beside a config is the reporter's
+    banner = loops_of(found)
     for line in found.lines[:REMARKS]:
+        if line.number in banner:
+            continue  # a loop's settings, read by their heading
         if len(line.text) <= 400 and 'File "' not in line.text and "ried to allocate" not in line.text and (config is None or _PROSE_LINE.match(line.text)):
             yield found.where(line), line.text

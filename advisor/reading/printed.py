@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from advisor import cards
 from advisor.evidence import Fact
+from advisor.reading.banners import loops_of
 from advisor.reading.lines import Excerpt, LogLine
 from advisor.reading.merge import GUESS, PRINTED, PROSE, Ranked
 from advisor.reading.pattern import pattern as lazily
@@ -43,8 +44,7 @@ _TRAINING: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("batch.micro_batch", lazily(r"Instantaneous batch size per device\s*=\s*([\d,]{1,9})", re.IGNORECASE)),
     ("batch.gradient_accumulation", lazily(r"Gradient Accumulation steps\s*=\s*([\d,]{1,9})", re.IGNORECASE)),
 )
-_EVALUATION = lazily(r"\*{3,}\s*Running (?:Evaluation|Prediction)", re.IGNORECASE)
-_EVAL_BATCH = lazily(r"^\s*Batch size\s*=\s*(\d{1,7})\s*$")
+_BATCH = lazily(r"(?:^|>>|-)\s*Batch size\s*=\s*(\d{1,7})\s*$")
 _WORLD = lazily(
     r"\bWORLD_SIZE\s*[=:]\s*(\d{1,6})\b|\bworld[_ ]size['\"]?\s*[=:]?\s*(\d{1,6})\b|\bNum processes:\s*(\d{1,6})|"
     r"dist_world_size\s*=\s*(\d{1,6})",
@@ -72,21 +72,22 @@ _TYPES = lazily(
 
 def facts_of(text: Excerpt) -> Iterator[Ranked]:
     """Facts of one text's lines."""
-    evaluating = -10
+    loops = loops_of(text)
     gate = re.compile(r"\d")
-    for index, line in enumerate(text.lines):
+    for line in text.lines:
         content = line.text
         if len(content) < 4 or gate.search(content) is None:
-            evaluating = index if _EVALUATION.search(content) else evaluating
             continue
         where = text.where(line)
-        if _EVALUATION.search(content):
-            evaluating = index
         for field, pattern in _TRAINING:
             if (m := pattern.search(content)) is not None:
                 yield Ranked(_fact(field, int(m[1].replace(",", "")), where, content), PRINTED)
-        if index - evaluating <= 4 and (m := _EVAL_BATCH.match(content)) is not None:
-            yield Ranked(_fact("eval.micro_batch", int(m[1]), where, content), PRINTED)
+        loop = loops.get(line.number)
+        if loop is not None and (m := _BATCH.search(content)) is not None:
+            if loop == "evaluation":
+                yield Ranked(_fact("eval.micro_batch", int(m[1]), where, content), PRINTED)
+            else:  # scripts of one's own; of one card or of all, they do not say
+                yield Ranked(_fact("batch.micro_batch", int(m[1]), where, content), PROSE)
         yield from _versions(content, where)
         yield from _launch(line, where)
 
