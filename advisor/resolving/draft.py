@@ -126,6 +126,11 @@ class Draft:
                     self.settle(path, rule.value, "default", where=rule.where, alternatives=rule.alternatives or tuple(alternatives))
                     break
 
+    def major_minor(self, package: str) -> tuple[int, int] | None:
+        """The first two numbers of a package's stated version."""
+        parts = self.versions.get(package, "").split(".")
+        return (int(parts[0]), int(parts[1])) if len(parts) >= 2 and parts[0].isdigit() and parts[1].isdigit() else None
+
     def default(self, path: str, value: Any, where: str, why: str | None = None, *, alternatives: Iterable[Any] = ()) -> None:
         """A default of a named framework and version."""
         if path not in self._values:

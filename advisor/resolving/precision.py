@@ -136,9 +136,9 @@ def _load_default(draft: Draft, low: str) -> tuple[str, str, tuple[Any, ...]]:
     if draft.get("method.base") in family.QUANTISED:
         return low, "what is not quantised is held in the 16-bit dtype", ("fp32",)
     checkpoint = _checkpoint_dtype(draft)
-    if framework == "trl" and (_major_minor(draft, "trl") or (0, 0)) >= (0, 27):
+    if framework == "trl" and (draft.major_minor("trl") or (0, 0)) >= (0, 27):
         return "fp32", "a model given as a name is loaded in fp32 (trl trainer/utils.py create_model_from_path)", (checkpoint or low,)
-    version = _major_minor(draft, "transformers")
+    version = draft.major_minor("transformers")
     if version is not None and version < (5, 0):
         return "fp32", "from_pretrained without a dtype loads fp32 before transformers 5", (checkpoint or low,)
     why = "from_pretrained without a dtype keeps the checkpoint's from transformers 5 on; before, it loads fp32"
@@ -149,11 +149,6 @@ def _checkpoint_dtype(draft: Draft) -> str | None:
     config = draft.get("model.config")
     stored = str((config or {}).get("dtype") or (config or {}).get("torch_dtype") or "").removeprefix("torch.")
     return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(stored)
-
-
-def _major_minor(draft: Draft, package: str) -> tuple[int, int] | None:
-    parts = draft.versions.get(package, "").split(".")
-    return (int(parts[0]), int(parts[1])) if len(parts) >= 2 and parts[0].isdigit() and parts[1].isdigit() else None
 
 
 def _reduce(draft: Draft, mixed: str | None) -> None:
