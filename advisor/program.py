@@ -40,6 +40,12 @@ class Program(Struct, frozen=True):
     model: str = "model"
     flags: bool = False
     images: bool = False
+    library: str | None = None  # of image models, whose names for its switches differ
+
+    def speaks(self, framework: str | None) -> tuple[str, ...]:
+        """Whose lines the program takes, as technique pages name them."""
+        own = "lightning" if self.loop == "lightning" else framework or "custom"
+        return (own,) if self.library is None else (self.library, own)
 
 
 def of_run(run: Run) -> Program:
@@ -47,7 +53,8 @@ def of_run(run: Run) -> Program:
     framework = run.job.framework.name
     seen = _of_evidence(run.seen) if run.seen is not None else Program()
     loop = seen.loop if framework in (None, "custom") else None
-    return Program(loop or ("own" if framework == "custom" else None), seen.model, seen.flags, seen.images)
+    own = framework == "custom" or (framework is None and (seen.flags or seen.images))
+    return Program(loop or ("own" if own else None), seen.model, seen.flags, seen.images, seen.library)
 
 
 def _of_evidence(evidence: Evidence) -> Program:
@@ -56,7 +63,7 @@ def _of_evidence(evidence: Evidence) -> Program:
         if key.startswith("code."):
             said.setdefault(key, str(value))
     loop: Loop | None = "lightning" if said.get("code.loop") == "lightning" else "own" if "code.loop" in said else _of_frames(evidence)
-    return Program(loop, said.get("code.variable", "model"), "code.flags" in said and loop is None, "code.images" in said)
+    return Program(loop, said.get("code.variable", "model"), "code.flags" in said and loop is None, "code.images" in said, said.get("code.images"))
 
 
 def _of_frames(evidence: Evidence) -> Loop | None:

@@ -97,3 +97,75 @@ def test_a_state_dict_hook_is_a_save(hook: str) -> None:
     assert step.technique == "sharded-save"
     assert set(step.settings) == {SCRIPT}
     assert any("rank0_only=True" in line for line in step.settings[SCRIPT])
+
+
+TRL = "trl sft --model_name_or_path google/gemma-3-4b-it --per_device_train_batch_size 8 --max_length 2048 --use_peft --gradient_checkpointing False"
+DIFFUSERS = 'accelerate launch train_text_to_image.py --pretrained_model_name_or_path="runwayml/stable-diffusion-v1-5" --train_batch_size=8'
+VISION = """import timm, torch
+model = timm.create_model("vit_large_patch16_224", pretrained=True)
+loader = torch.utils.data.DataLoader(ds, batch_size=128)
+"""
+
+
+@pytest.mark.parametrize(
+    ("technique", "line"),
+    [
+        ("smaller-micro-batch", "--per_device_train_batch_size 4"),
+        ("gradient-checkpointing", "--gradient_checkpointing True"),
+        ("qlora", "--load_in_4bit True"),
+    ],
+)
+def test_a_command_is_told_flags(technique: str, line: str) -> None:
+    run = run_of(TRL, "run.sh", hardware={"gpu": "a100-80gb"})
+    after = all_techniques()[technique].apply(run)
+    assert not isinstance(after, NotApplicable), after.reason
+    found = [text for layer, some in changed_lines(run, after, technique).items() if layer != "launch" for text in some]
+    assert line in found and all(text.startswith("--") for text in found), found
+
+
+def test_a_scripts_flag_keeps_its_name() -> None:
+    run = run_of(DIFFUSERS, "run.sh")
+    after = all_techniques()["smaller-micro-batch"].apply(run)
+    assert not isinstance(after, NotApplicable)
+    assert changed_lines(run, after, "smaller-micro-batch") == {SCRIPT: ("--train_batch_size 4",)}
+
+
+@pytest.mark.parametrize(("text", "name"), [(DIFFUSERS, "run.sh"), (VISION, "train.py")], ids=["diffusers", "timm"])
+def test_no_text_technique_for_an_image_model(text: str, name: str) -> None:
+    run = run_of(text, name)
+    for technique in ("shorter-sequence", "sequence-packing", "cap-longest-batch", "bounded-shapes"):
+        changed = all_techniques()[technique].apply(run)
+        assert isinstance(changed, NotApplicable) and changed.settled
+    report = diagnose([(name, text), ("log.txt", OOM)])
+    assert not {step.technique for step in report.plan.steps} & {"shorter-sequence", "sequence-packing", "cap-longest-batch", "bounded-shapes"}
+
+
+@pytest.mark.parametrize(("text", "name", "line"), [(DIFFUSERS, "run.sh", "enable_gradient"), (VISION, "train.py", "set_grad")], ids=["diffusers", "timm"])
+def test_an_image_library_has_its_own_switch(text: str, name: str, line: str) -> None:
+    run = run_of(text, name, activations={"checkpointing": "none"})
+    found = lines(run, "gradient-checkpointing")
+    assert line in found and "use_cache" not in found
+
+
+def test_a_language_model_with_pictures_is_no_image_model() -> None:
+    text = "model = Qwen2VLForConditionalGeneration.from_pretrained(name)\nbackbone = timm.create_model('vit_base_patch16_224')\nloss.backward()\n"
+    assert not of_run(run_of(text)).images
+
+
+def test_ligers_class_is_read_and_its_two_savings_are_one() -> None:
+    text = OWN.replace("AutoModelForCausalLM", "AutoLigerKernelForCausalLM").replace("EleutherAI/pythia-1b", "meta-llama/Llama-3.2-1B")
+    run = run_of(text, batch={"seq_len": 1024})
+    assert run.job.activations.loss == "fused-linear" and run.job.activations.kernels
+    plain = run_of(OWN.replace("EleutherAI/pythia-1b", "meta-llama/Llama-3.2-1B"), batch={"seq_len": 1024})
+    fused = all_techniques()["fused-linear-loss"].apply(plain)
+    assert not isinstance(fused, NotApplicable)
+    assert isinstance(all_techniques()["fused-kernels"].apply(fused), NotApplicable)
+
+
+def test_a_key_that_is_there_is_changed_and_not_written_twice() -> None:
+    text = "base_model: Qwen/Qwen2.5-7B\nmicro_batch_size: 1\nsequence_len: 4096\nfsdp: [full_shard, auto_wrap]\n"
+    text += "fsdp_config:\n  fsdp_cpu_ram_efficient_loading: false\n"
+    run = run_of(text, "config.yml")
+    after = all_techniques()["load-sharded"].apply(run)
+    assert not isinstance(after, NotApplicable), after.reason
+    assert "  fsdp_cpu_ram_efficient_loading: true" in changed_lines(run, after, "load-sharded")["axolotl"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import asdict
@@ -10,8 +10,10 @@ from msgspec.structs import asdict
 from advisor.frameworks.codecs import CODECS
 from advisor.frameworks.derive import DERIVATIONS, RANK_KEY
 from advisor.frameworks.syntax import render
-from advisor.frameworks.table import ANY, Case, Entry, Table, names, of_framework, stack
+from advisor.frameworks.table import ANY, Case, Entry, Table, canonical, names, of_framework, stack
 from advisor.job import Job, Section
+
+Writer = Callable[[Table, Sequence[tuple[Entry, str, Any]]], "list[str] | None"]
 
 _FALLBACK = "hf-trainer"  # whose lines are shown where no framework is named
 _EITHER = frozenset({"accelerate"})  # the same setting stands in accelerate's file or in the DeepSpeed or FSDP config that it names: both are shown
@@ -20,21 +22,39 @@ _NEWEST = "9999"
 _NEVER_WRITTEN = ("framework.versions", "framework.name", "hardware.")
 
 
-def settings(before: Job, after: Job, framework: str | None, *, follows: Container[str] = ()) -> dict[str, tuple[str, ...]]:
+def settings(
+    before: Job,
+    after: Job,
+    framework: str | None,
+    *,
+    follows: Container[str] = (),
+    spelled: Mapping[str, str] | None = None,
+    written_as: Writer | None = None,
+) -> dict[str, tuple[str, ...]]:
     """Lines by layer, top first: ``{"trl": ("max_length=2048",), "deepspeed": ('{"zero_optimization": {"stage": 3}}',)}``.
 
     ``framework`` is a job's ``framework.name`` or a table's name. ``follows``: fields whose values only follow from others: they get no
     line, and where one key settles several fields they need not agree. Fields that no table of the stack can write have no line; the caller
-    tells them by comparing. Reading the lines back gives the same fields (a test holds that for every entry).
+    tells them by comparing. ``spelled``: keys as the user's files already have them, by :func:`canonical`; the line is that one, changed.
+    ``written_as`` writes the pairs of a Python table otherwise (as flags of a command), or says with ``None`` that it cannot.
+
+    Reading the lines back gives the same fields (a test holds that for every entry).
     """
     wanted = {field: value for field, value in changed(before, after).items() if field not in follows}
     if not wanted:
         return {}
     name = (of_framework(framework) or framework) if framework else _FALLBACK
-    return lines(wanted, after, stack(name if name in names() else _FALLBACK), follows)
+    return lines(wanted, after, stack(name if name in names() else _FALLBACK), follows, spelled, written_as)
 
 
-def lines(wanted: Mapping[str, Any], after: Job, tables: Sequence[Table], follows: Container[str] = ()) -> dict[str, tuple[str, ...]]:
+def lines(
+    wanted: Mapping[str, Any],
+    after: Job,
+    tables: Sequence[Table],
+    follows: Container[str] = (),
+    spelled: Mapping[str, str] | None = None,
+    written_as: Writer | None = None,
+) -> dict[str, tuple[str, ...]]:
     """Each field through the first table of the stack that can write it."""
     open_fields = dict(wanted)
     hidden = {name for table in tables for name in table.hides}
@@ -53,12 +73,15 @@ def lines(wanted: Mapping[str, Any], after: Job, tables: Sequence[Table], follow
             if entry.versions is not None and not _takes(entry.versions, table, after):
                 continue
             for key, raw, fields in written(entry, open_fields, after, follows):
-                pairs.setdefault(home.name, []).append((entry, key, raw))
+                pairs.setdefault(home.name, []).append((entry, spelled.get(canonical(key), key) if spelled else key, raw))
                 homes[home.name] = home
                 if table.name not in _EITHER and not entry.weak:  # a weak key only names the file that has the lines
                     for field in fields:
                         open_fields.pop(field, None)
-    rendered = {name: tuple(render(homes[name], found)) for name, found in pairs.items()}
+    rendered = {}
+    for name, found in pairs.items():
+        flags = written_as(homes[name], found) if written_as is not None and homes[name].syntax == "python" else None
+        rendered[name] = tuple(render(homes[name], found) if flags is None else flags)
     return {name: text for name, text in rendered.items() if text}
 
 

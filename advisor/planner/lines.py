@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from advisor import knowledge
 from advisor.job import Job, JobError
 from advisor.reading.pattern import pattern
 from advisor.run import Run
+
+if TYPE_CHECKING:
+    from advisor.frameworks.settings import Writer
+    from advisor.program import Program
 
 TORCH_NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 SCRIPT = "script"  # beside the layers' names: lines of the training script itself
@@ -47,18 +52,40 @@ def changed_lines(before: Run, after: Run, technique: str | None = None, *, end:
     """
     from advisor import program
     from advisor.frameworks.settings import settings
+    from advisor.planner.flags import given
 
     job = after.job if end is None or end is after else _at_last(before.job, after.job, end.job)
     own = program.of_run(after)
+    follows = following(before, after)
     try:
-        found = settings(before.job, job, job.framework.name, follows=following(before, after))
+        found = settings(before.job, job, job.framework.name, follows=follows, spelled=_spelled(after), written_as=_writer(after, own))
     except knowledge.KnowledgeError:
         found = {}
     found = {layer: text for layer, text in found.items() if layer not in program.layers_of(own.loop)}
-    code = dict(snippets(technique, job, bool(found), own.loop)) if technique is not None else {}
+    code = dict(snippets(technique, job, bool(found), own.speaks(job.framework.name))) if technique is not None else {}
+    if own.flags and own.loop == "own" and (flags := given(before.job, job, after.seen)):
+        return {**found, SCRIPT: flags}
     if SCRIPT in code:
         code[SCRIPT] = tuple(_named(line, own.model) for line in code[SCRIPT])
     return {**found, **{place: (*found.get(place, ()), *text) for place, text in code.items()}} if code else found
+
+
+def _spelled(run: Run) -> Mapping[str, str]:
+    """Keys as the user's files have them, where a table writes them otherwise: ``fsdp_config.fsdp_offload_params`` for axolotl's ``offload_params``."""
+    from advisor.frameworks.table import canonical
+
+    if run.seen is None:
+        return {}
+    return {canonical(key): key for _, key, _ in run.seen.seen_keys if "." in key and not key.startswith("code.")}
+
+
+def _writer(run: Run, own: Program) -> Writer | None:
+    """How a program whose settings are flags is told them; ``None`` where they stand in code."""
+    if not own.flags or run.job.framework.name not in ("trl", "hf-trainer"):
+        return None
+    from advisor.planner.flags import as_flags
+
+    return partial(as_flags, trl=run.job.framework.name == "trl")
 
 
 _MODEL = pattern(r"(?<![\w.\"])model(?![\w=\"])")
@@ -132,29 +159,29 @@ def _was_open(run: Run, path: str) -> bool:
     return fact is None or fact.kind in _DERIVED
 
 
-def snippets(technique: str, after: Job, has_lines: bool, loop: str | None = None) -> Mapping[str, tuple[str, ...]]:
+def snippets(technique: str, after: Job, has_lines: bool, speaks: Collection[str] = ()) -> Mapping[str, tuple[str, ...]]:
     """What the technique's page says for the job's framework, by where it goes (``at``, or :data:`SCRIPT`), with the job's numbers put in.
 
     Of each place the first entry that holds; none where keys say it all, but for those that go beside them (``always``).
-    ``loop``: whose loop trains (:mod:`advisor.program`); Lightning's has lines of its own, and none of another's.
+    ``speaks``: whose lines the program takes where that is not the framework's (:mod:`advisor.program`): Lightning's, those of a library of images.
     """
     try:
         front, _ = knowledge.page("techniques", technique)
     except knowledge.KnowledgeError:
         return {}
-    name = "lightning" if loop == "lightning" else after.framework.name or "custom"
+    names = {"*", *(speaks or (after.framework.name or "custom",))}
     found: dict[str, tuple[str, ...]] = {}
     for entry in front.get("code") or ():
         holds = all(after.get(field) in wanted for field, wanted in (entry.get("when") or {}).items())
-        if holds and (name in entry["for"] or "*" in entry["for"]) and (entry.get("always") or not has_lines):
+        if holds and names & set(entry["for"]) and (entry.get("always") or not has_lines):
             lines = tuple(_VALUE.sub(lambda m: _text(after.get(m.group(1))), str(entry["lines"])).rstrip("\n").split("\n"))
             found.setdefault(entry.get("at", SCRIPT), lines)
     return found
 
 
-def snippet(technique: str, after: Job, has_lines: bool, loop: str | None = None) -> tuple[str, ...]:
+def snippet(technique: str, after: Job, has_lines: bool, speaks: Collection[str] = ()) -> tuple[str, ...]:
     """The code of the technique's page for the training script; empty where it has none or keys say it all."""
-    return snippets(technique, after, has_lines, loop).get(SCRIPT, ())
+    return snippets(technique, after, has_lines, speaks).get(SCRIPT, ())
 
 
 def _text(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from advisor.program import of_run
 from advisor.run import Run
 from advisor.techniques.conditions import card_lacks, framework_lacks
 from advisor.techniques.curing import cured
@@ -64,6 +65,9 @@ def _halved(run: Run, times: int) -> Run | NotApplicable:
     return run.but(batch={"micro_batch": micro, "gradient_accumulation": total // micro})
 
 
+NO_TEXT = "the model is fed images: there is no sequence of tokens to cut or to pack"
+
+
 @technique("smaller-micro-batch", tier="batch", often=_halved)
 def smaller_micro_batch(run: Run) -> Run | NotApplicable:
     """Half as many sequences a forward pass, twice as many passes a step."""
@@ -73,6 +77,8 @@ def smaller_micro_batch(run: Run) -> Run | NotApplicable:
 @technique("shorter-sequence", tier="batch", exact=False, alters_learning=True)
 def shorter_sequence(run: Run) -> Run | NotApplicable:
     """Half the sequence length: long samples are cut."""
+    if of_run(run).images:
+        return NotApplicable(NO_TEXT, settled=True)
     b = run.job.batch
     if b.seq_len is None:
         return NotApplicable("the sequence length is not known")
@@ -90,6 +96,8 @@ def shorter_sequence(run: Run) -> Run | NotApplicable:
 @technique("sequence-packing", tier="batch", exact=False)
 def sequence_packing(run: Run) -> Run | NotApplicable:
     """Put samples one behind the other without padding; attention knows where each begins."""
+    if of_run(run).images:
+        return NotApplicable(NO_TEXT, settled=True)
     b, a = run.job.batch, run.job.activations
     if b.packed and a.sequence_packing != "padded":
         return NotApplicable("every sequence is full already")
@@ -168,6 +176,8 @@ def smaller_eval_batch(run: Run) -> Run | NotApplicable:
 @technique("cap-longest-batch", tier="batch", exact=False, alters_learning=True)
 def cap_longest_batch(run: Run) -> Run | NotApplicable:
     """Cut or drop the few samples far longer than the rest, or bound the tokens of a batch."""
+    if of_run(run).images:
+        return NotApplicable(NO_TEXT, settled=True)
     freed = cured(run, "batch-outlier")
     b = run.job.batch
     lengths = b.lengths

@@ -15,7 +15,8 @@ ACCELERATE = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accele
 LIGER = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "ms-swift", "verl", "openrlhf", "unsloth", "custom"})
 LIGER_PARTS = ("rmsnorm", "swiglu", "rope")
 # One flag (use_liger_kernel) brings the fused loss and the fused parts together (liger_kernel.transformers.apply_liger_kernel_to_*).
-LIGER_AS_ONE = frozenset({"hf-trainer", "trl", "llama-factory", "ms-swift", "openrlhf", "verl"})
+# So does AutoLigerKernelForCausalLM (liger_kernel.transformers.auto_model), the line of a script of one's own.
+LIGER_AS_ONE = frozenset({"hf-trainer", "trl", "llama-factory", "ms-swift", "openrlhf", "verl", "accelerate", "custom", None})
 MEGATRON = frozenset({"megatron-lm", "megatron-bridge", "nemo"})
 FSDP_NATIVE = frozenset({"torchtitan", "torchtune", "litgpt", "verl", "llm-foundry", "nemo"})
 PEFT = ACCELERATE | {"unsloth", "openrlhf", "verl", "torchtune", "litgpt", "nemo", "megatron-bridge", "llm-foundry", "deepspeed", "colossalchat"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from advisor.program import of_run
 from advisor.run import Run
 from advisor.techniques.conditions import DIVIDED_PARAMETERS, SCRIPTED, card_lacks, framework_lacks, not_nvidia, trains_adapters
 from advisor.techniques.curing import cured, extra, ineffective, widened
@@ -104,6 +105,8 @@ def isolate_widening(run: Run) -> Run | NotApplicable:
 @technique("bounded-shapes", tier="fallback", exact=True, estimated=False)
 def bounded_shapes(run: Run) -> Run | NotApplicable:
     """Pad to a few lengths, so that few shapes are compiled, captured and cached."""
+    if of_run(run).images:
+        return NotApplicable("the model is fed images: there is no sequence of tokens to pad", settled=True)
     return cured(run, "graph-pools", "fragmentation") or run
 
 

@@ -26,6 +26,7 @@ _IMAGE_CALL = pattern(
 _IMAGE_PROGRAM = pattern(
     r"text_to_image|train_dreambooth|train_controlnet|textual_inversion|instruct_pix2pix|train_unconditional|image_classification|imagenet"
 )
+_DIFFUSION = pattern(r"stable-diffusion|sdxl|FLUX|text_to_image|dreambooth|controlnet|textual_inversion|pix2pix|UNet2D|Diffusion|Transformer2D|AutoencoderKL")
 _IMAGE_NAME = pattern(
     r"stable-diffusion|(?:^|/)sdxl|FLUX\.1|^(?:microsoft/|facebook/|google/)?(?:resnet|convnext|vit|deit|dinov\d|swin)[-_]|^(?:vit|resnet|convnext|swin|efficientnet)_?\w*\d",
     re.IGNORECASE,
@@ -55,7 +56,15 @@ def findings(parsed: Parsed, framework: str | None) -> Iterator[tuple[int, str, 
                 break
     image = _image(parsed, names)
     if image is not None and not any(_TEXT_CALL.search(call) for call, _ in names):
-        yield image[0], "code.images", image[1]
+        yield image[0], "code.images", _library(parsed, image[1])
+
+
+def _library(parsed: Parsed, named: str) -> str:
+    """Whose model it is: each library has a switch of its own for recomputing blocks."""
+    for library, sign in (("timm", "timm."), ("diffusers", "diffusers"), ("torchvision", "torchvision")):
+        if named.startswith(sign) or any(name.partition(".")[0] == library for name in parsed.imports):
+            return library
+    return "diffusers" if _DIFFUSION.search(named) else "images"
 
 
 def _loop(parsed: Parsed, names: list[tuple[str, int]], framework: str | None) -> tuple[str, int] | None:
