@@ -94,5 +94,6 @@ def frozen(value: Any) -> Any:
 
 def _score() -> None:
     _SEEN.wait()  # until then nothing may compete with it
+    settle()  # what the server itself has made since
     time.sleep(LATER)
     scored()
