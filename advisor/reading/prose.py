@@ -51,6 +51,12 @@ _METHOD = lazily(  # a letter of Chinese ends no word of Latin ones for \b
     re.IGNORECASE,
 )
 _QUANTISED = lazily(r"\bload_in_([48])bit\s?=\s?True\b")
+_ENGINE = lazily(r"vllm|sglang", re.IGNORECASE)
+_COLOCATED = lazily(
+    r"\b(?:vllm|sglang)\b[^.;]{0,60}\b(?:co-?locat\w+|same (?:gpus?|cards?)|shar(?:e|es|ing) the (?:gpu|card)s?)\b|"
+    r"\bco-?locat\w+\b[^.;]{0,40}\b(?:vllm|sglang)\b",
+    re.IGNORECASE,
+)
 _OBJECTIVE = lazily(r"(?<![\w/.-])(DPO|GRPO|KTO|ORPO|RLOO)(?![\w/.-])")
 _RECOMPUTED = lazily(
     r"(\b(?:no|without|not using|disabled?) )?\b(?:gradient|activation) checkpointing\b(?!\W{0,3}(?:\w+ )?(?:off|false|disabled))", re.IGNORECASE
@@ -118,6 +124,8 @@ def _claims(text: str) -> Iterator[tuple[str, str]]:
         found += [("parallel.strategy", f"fsdp{'2' if m[1] else '1'}") for m in _FSDP.finditer(sentence)]
         found += [("method.kind", "qlora" if m[1] else "lora" if m[2] else "full") for m in _METHOD.finditer(sentence)]
         found += [("method.base", "int8" if m[1] == "8" else "nf4") for m in _QUANTISED.finditer(sentence)]
+        if (engine := _COLOCATED.search(sentence)) is not None and (named := _ENGINE.search(engine[0])) is not None:
+            found += [("rollout.engine", named[0].lower()), ("rollout.placement", "colocated")]
         found += [("objective", m[1].lower()) for m in _OBJECTIVE.finditer(sentence)]
         found += [("activations.checkpointing", "none" if m[1] else "full") for m in _RECOMPUTED.finditer(sentence)]
         yield from found

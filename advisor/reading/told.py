@@ -88,6 +88,11 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         ("backward", r"\b(?:in|at|during|on) (?:the )?(?:loss\.)?backward\b"),
         ("forward", r"\b(?:in|at|during|on) (?:the )?forward\b"),
+        (
+            "eval",
+            r"\b(?:evaluation|validation)\b[^.?!,;]{0,60}\b(?:OOMs?|out of memory)|训练[^。]{0,8}(?:正常|没问题|没有问题|可以)[^。]{0,20}(?:评估|验证|评测)",
+        ),
+        ("resume", r"从头[^。]{0,10}(?:正常|可以|没问题)[^。]{0,16}(?:checkpoint|断点|继续)|加载.{0,4}checkpoint.{0,4}继续"),
     )
 )
 
@@ -135,6 +140,11 @@ def states(sentence: str) -> bool:
     return _NOT_STATED.search(clause) is None or _WHY.match(clause) is not None
 
 
+def sentences(text: str) -> list[str]:
+    """The sentences of a line."""
+    return _SENTENCE.split(text.strip("#>*- "))
+
+
 def moment(sentence: str) -> str | None:
     """The phase that a sentence names; where it names two, none."""
     found = {phase for phase, named in _MOMENTS if named.search(sentence)}
@@ -146,7 +156,7 @@ def _sentences(texts: Iterable[Excerpt]) -> Iterator[tuple[str, str]]:
         for line in text.lines[:LINES]:
             if not SHORTEST <= len(line.text) <= LONGEST or "ried to allocate" in line.text:
                 continue
-            for sentence in _SENTENCE.split(line.text.strip("#>*- ")):
+            for sentence in sentences(line.text):
                 if (
                     len(_WORDS.findall(sentence)) >= 6
                     or len(_CHINESE.findall(sentence)) >= 6

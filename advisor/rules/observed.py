@@ -52,6 +52,18 @@ _GRAPHS_COST = pattern(
     rf"\b{_GRAPHS}\b[^.?!]{{0,30}}\bnot (?:used|enabled|on)\b[^.?!]{{0,50}}\b(?:fine|flat|fits?|works?|runs?|only)\b",
     re.IGNORECASE,
 )
+_AGAIN = pattern(
+    r"\brestart\w*\b[^.?!]{0,30}\b(?:kernel|runtime|notebook|process|session|python)\b[^.?!]{0,40}\b(?:works?|fine|runs?|fits?|trains?|helps?)\b|"
+    r"\b(?:second|2nd|next|third|later|subsequent) (?:run|trial|time|fold|call|training|model|experiment|sweep)\b"
+    r"[^.?!]{0,60}\b(?:OOMs?|out of memory|fails?|crash\w*)\b|"
+    r"重启[^。？?]{0,10}(?:就好|正常|可以|没问题)|第(?:二|2|三)次[^。？?]{0,16}(?:OOM|爆显存|显存不足)",
+    re.IGNORECASE,
+)
+_UNEVEN = pattern(
+    r"\b(?:one|single|some|few|a) (?:rank|expert|gpu)s?\b[^.?!]{0,20}\b(?:gets?|receiv\w+|takes?|sees?|has|have)\b[^.?!]{0,12}"
+    r"(?:\b[5-9]\d ?%|\bmost\b|\b(?:nearly |almost )?all\b|\bfar more\b|\b\d{1,3} ?x\b|\btimes\b)[^.?!]{0,16}\btokens\b",
+    re.IGNORECASE,
+)
 _NOBODY = pattern(
     r"\bno (?:other )?(?:\w+ )?process(?:es)?\b|(?:\bnot|n't)\b[^.?!]{0,30}\b(?:any|other)\b[^.?!]{0,20}\b(?:process(?:es)?|jobs?|programs?|training)\b|"
     r"\bnothing (?:else )?(?:is )?(?:running|listed)\b|\b(?:before|without) (?:I )?(?:start\w*|running|launch\w*)\b|"
@@ -71,7 +83,7 @@ _NO_DIFFERENCE = pattern(
 )
 _FIRST = r"(?:GPU|card|device|cuda)[ :]?0\b"
 _PROCESSES = r"(?:each|every|all|both)\b[^.?!]{0,20}\b(?:scripts?|process\w*|ranks?|workers?|jobs?)\b"
-_HOLDS = r"(?:occup\w+|used?|uses|fill\w*|memory|puts?|place[sd]?|load(?:s|ed)?|land(?:s|ed)?|sits?|allocat\w+|runs?|go(?:es)?)\b"
+_HOLDS = r"(?:occup\w+|hold(?:s|ing)?|used?|uses|fill\w*|memory|puts?|place[sd]?|load(?:s|ed)?|land(?:s|ed)?|sits?|allocat\w+|runs?|go(?:es)?)\b"
 _FIRST_CARD = pattern(
     rf"\b{_FIRST}[^.?!]{{0,60}}\b{_HOLDS}[^.?!]{{0,60}}\b{_PROCESSES}|\b{_PROCESSES}[^.?!]{{0,40}}\b{_HOLDS}[^.?!]{{0,30}}\b{_FIRST}",
     re.IGNORECASE,
@@ -160,3 +172,15 @@ def graphs_cost(evidence: Evidence) -> str | None:
     """With CUDA graphs it takes more memory than without, or fails."""
     found = _first(evidence, _GRAPHS_COST)
     return f"with CUDA graphs it takes more than without them, as is written in {found[0]}" if found is not None else None
+
+
+def fails_again(evidence: Evidence) -> str | None:
+    """A later run in the same process fails, or a fresh process runs."""
+    found = _first(evidence, _AGAIN)
+    return f"what ran before in the process decides, as is written in {found[0]}" if found is not None else None
+
+
+def uneven_tokens(evidence: Evidence) -> str | None:
+    """One rank or expert receives most of the tokens."""
+    found = _first(evidence, _UNEVEN)
+    return f"most tokens go to one rank or expert, as is written in {found[0]}" if found is not None else None

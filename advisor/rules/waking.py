@@ -20,9 +20,10 @@ HANDS_OVER = (
 _HANDS_OVER = re.compile(HANDS_OVER, re.IGNORECASE)
 _ENGINE = pattern(r"\bvllm/|sglang/|cumem|torch_memory_saver|create_and_map", re.IGNORECASE)
 _RETURNS = pattern(
-    r"[:.](wake_up|onload\w*|backload\w*|load_fsdp_\w+_to_gpu|load_megatron_\w+_to_gpu|move_to_(cuda|gpu)|prepare_for_training)\b", re.IGNORECASE
+    r"[:.](wake_up|reload_(?:deepspeed_)?states|onload\w*|backload\w*|load_fsdp_\w+_to_gpu|load_megatron_\w+_to_gpu|move_to_(cuda|gpu)|prepare_for_training)\b",
+    re.IGNORECASE,
 )
-_MOVES = pattern(r"nn/modules/module\.py:(to|cuda|_apply|convert)\b|:load_\w+_to_gpu\b|:optimizer_to\b|\.to\(|\.cuda\(", re.IGNORECASE)
+_MOVES = pattern(r"reload_\w*states|nn/modules/module\.py:(to|cuda|_apply|convert)\b|:load_\w+_to_gpu\b|:optimizer_to\b|\.to\(|\.cuda\(", re.IGNORECASE)
 ITS_OWN = 0.5  # of the card in the trainer's own allocator: above it the engine's share is not what is in the way
 # NeMo-RL algorithms/grpo.py: refit_policy_generation wakes the weights and the cache one after the other; without a refit it only prepares generation
 WAKES_APART = frozenset({"nemo"})

@@ -6,7 +6,7 @@ import re
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import counters
+from advisor.rules import counters, observed
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.run import Run
@@ -68,6 +68,13 @@ RULE = Rule(
     applies=_applies,
     explains=("forward", "backward"),
     marks=(
+        Mark(
+            "expert-imbalance-told",
+            3.5,
+            "one receives most tokens",
+            "a router without balance sends any share of the tokens to one expert; its rank holds their activations (GShard, arXiv 2006.16668, section 2.2)",
+            when=lambda _, e: observed.uneven_tokens(e),
+        ),
         Mark(
             "expert-imbalance-dispatch",
             3.0,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import fingerprint, snapshots, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -11,6 +14,27 @@ from advisor.rules.situation import in_phase, weights_exceed
 from advisor.run import Run
 
 NO_LOGITS = ("fused-linear", "chunked")
+
+
+_MAKES = (
+    r"logits\s*=\s*logits\.float|\.float\(\).*logits|logits\.float\(\)|loss_utils\.py|ForCausalLMLoss|cross_entropy|log_softmax|_get_(batch|per_token)_logps|"
+    r"get_batch_logps|selective_log_softmax|entropy_from_logits|logprobs_from_logits|log_probs_from_logits|gather_log_probabilities|shift_logits|self\.(lm_head|output)\(|"
+    r"logits\s*=\s*logits\s*/|loss(?:es)?/\w*(?:ce|cross_entropy|xent)\w*\.py:|vocab_parallel_(?:cross_entropy|softmax|log_softmax|log_?probs?|entropy)|"
+    r"(?<![\w.])logits\s?[-+*/]\s?\w|(?<![\w.])logits\.(?:sub|exp|div|mul|softmax|log_softmax|logsumexp)_?\(|logits_to_log_?probs|"
+    r"logits\s*=\s*self\.(lm_head|output|head|score|proj)|compute_logits"
+)
+_MADE, _OF_LOGITS = pattern(_MAKES, re.IGNORECASE), pattern(r"log_?probs?|logps|entropy|logits", re.IGNORECASE)
+
+
+def _innermost(_run: Run, evidence: Evidence) -> str | None:
+    """The last frame outside torch works on logits or what is made of them, by the names that it uses."""
+    failure = evidence.failure
+    frames = failure.frames if failure is not None and in_phase(evidence, "forward", "loss", "backward", "rollout", None) else ()
+    if any(_MADE.search(f"{f.file}:{f.function}: {f.code}") for f in frames):
+        return None  # a mark of its own
+    last = next((f for f in reversed(frames) if not f.file.startswith("torch/")), None)
+    named = last is not None and (_OF_LOGITS.search(last.code) or (not last.code and _OF_LOGITS.search(last.function)))
+    return f"{last.where}: what fails works on logits or log-probabilities" if last is not None and named else None
 
 
 def _request(run: Run, evidence: Evidence) -> str | None:
@@ -88,11 +112,7 @@ RULE = Rule(
                 "transformers loss_utils / modeling forward logits.float(); trl _get_per_token_logps, selective_log_softmax; verl "
                 "logprobs_from_logits, entropy_from_logits"
             ),
-            pattern=r"logits\s*=\s*logits\.float|\.float\(\).*logits|logits\.float\(\)|loss_utils\.py|ForCausalLMLoss|cross_entropy|log_softmax|_get_(batch|per_token)_logps|"
-            r"get_batch_logps|selective_log_softmax|entropy_from_logits|logprobs_from_logits|log_probs_from_logits|gather_log_probabilities|shift_logits|self\.(lm_head|output)\(|"
-            r"logits\s*=\s*logits\s*/|loss(?:es)?/\w*(?:ce|cross_entropy|xent)\w*\.py:|vocab_parallel_(?:cross_entropy|softmax|log_softmax|log_?probs?|entropy)|"
-            r"(?<![\w.])logits\s?[-+*/]\s?\w|(?<![\w.])logits\.(?:sub|exp|div|mul|softmax|log_softmax|logsumexp)_?\(|logits_to_log_?probs|"
-            r"logits\s*=\s*self\.(lm_head|output|head|score|proj)|compute_logits",
+            pattern=_MAKES,
             on="frame",
         ),
         Mark(
@@ -103,6 +123,13 @@ RULE = Rule(
             pattern=r"\bG(i)?B\b.{0,60}\[\s*[\w*×, ]{1,40},\s*(vocab\w*|V|n_vocab)\s*\]|\[\s*[\w*×, ]{1,40},\s*(vocab\w*|V|n_vocab)\s*\].{0,60}\bG(i)?B\b",
             on="line",
         ),
+        Mark(
+            "logits-innermost",
+            2.8,
+            "logits are being worked on",
+            "log-probabilities and entropies are made of tensors of micro_batch x seq_len x vocab, whoever wrote the function",
+            when=_innermost,
+        ),
         Mark("logits-fused", -2.5, "no logits", "fused linear cross entropy works chunk by chunk", when=_none_made, rests_on=("activations.loss",)),
         Mark("logits-evaluation", -2.0, "in evaluation", "the failing phase", when=_evaluating),
         Mark("logits-too-early", -3.0, "fails before", "weights are placed before any activation", when=weights_exceed),
@@ -112,6 +139,10 @@ RULE = Rule(
     ),
     remedies=("fused-linear-loss", "chunked-loss", "smaller-micro-batch"),
     fires=(
+        Example(
+            "a trainer's own log-probabilities",
+            text=trace("my_rl/worker.py|old_logp|return gather_last(full_logits[:, :-1].log().float(), ids)") + "torch.OutOfMemoryError: CUDA out of memory.\n",
+        ),
         Example(
             "logits in fp32",
             job=job(batch="{micro_batch: 6, seq_len: 8192}", activations="{attention: flash-2, checkpointing: full, loss: full-fp32}"),

@@ -68,7 +68,11 @@ RULE = Rule(
             2.5,
             "padded to the maximum",
             "transformers tokenization_utils_base: padding='max_length'",
-            pattern=r"^(?![^\n]*(?:prompt|caption|text_input))[^\n]*padding\s*=\s*['\"]max_length['\"]",  # a text encoder's prompts are always so
+            # a text encoder pads its prompts always
+            pattern=(
+                r"^(?![^\n]*(?:prompt|caption|text_input))[^\n]*(?:padding\s*=\s*['\"]max_length['\"]|"
+                r"pad_to_max_length\W{1,4}true|pad_to_sequence_len\W{1,4}true)"
+            ),
         ),
     ),
     remedies=("sequence-packing", "shorter-sequence", "cap-longest-batch"),

@@ -126,6 +126,13 @@ RULE = Rule(
             on="key",
         ),
         Mark(
+            "retained-objects-again",
+            3.0,
+            "a later run in the same process fails",
+            "what earlier runs bound in a process stays alive; a new process starts with an empty card",
+            when=lambda _, e: observed.fails_again(e),
+        ),
+        Mark(
             "retained-objects-told",
             1.2,
             "memory grows, as the reporter says",
@@ -137,6 +144,7 @@ RULE = Rule(
     ),
     remedies=("detach-retained", "empty-cache", "upgrade"),
     fires=(
+        Example("a second fold in one process", text="The first fold trains, the second fold is OOM at its first batch. After I restart the kernel it runs.\n"),
         Example(
             "features of every batch in a list of the object",
             text="def training_step(self, batch):\n    feats = self.encoder(batch)\n    self.bank.append(feats.detach())\n"

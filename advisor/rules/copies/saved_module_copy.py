@@ -53,6 +53,14 @@ RULE = Rule(
     applies=_applies,
     marks=(
         Mark("saved-module-copy-large", 2.5, "large tables", "peft ModulesToSaveWrapper deep-copies the module and keeps the original", when=_large),
+        Mark(
+            "saved-module-copy-told",
+            3.0,
+            "embedding or head is named as saved beside the adapters, of a model that is not known",
+            "peft LoraConfig.modules_to_save, LLaMA-Factory additional_target (and resize_vocab with new tokens): each table is copied and trained whole",
+            pattern=r"(modules_to_save|additional_target)s?\W{1,6}[\w.,'\" ]{0,60}(embed|lm_head|wte|word_embeddings)",
+            when=lambda run, _: "" if run.architecture is None else None,
+        ),
         Mark("saved-module-copy-rise", 3.0, "the copy between two figures", "the same: one more table for each name", when=_rise),
         Mark("saved-module-copy-request", 2.0, "the request is such a table", "a copy, gradient or moment has the table's shape", when=_request),
         Mark(
@@ -85,6 +93,10 @@ RULE = Rule(
     ),
     remedies=("reduce-modules-to-save", "tie-embeddings", "eight-bit-optimizer"),
     fires=(
+        Example(
+            "told beside an error",
+            text="LoRA, r=16, modules_to_save=['embed_tokens', 'lm_head'] for some new tokens\n" + "torch.OutOfMemoryError: CUDA out of memory.\n",
+        ),
         Example(
             "embeddings and head saved",
             job=job(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.rules import console, counters, fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import QUANTISED, in_phase, weight_bytes
+from advisor.rules.situation import QUANTISED, in_phase, near, weight_bytes
 from advisor.run import Run
 from advisor.units import show
 
@@ -41,6 +43,24 @@ def _larger(run: Run, evidence: Evidence) -> str | None:
     if whole is None or held is None or run.job.method.base not in QUANTISED or not in_phase(evidence, "load"):
         return None
     return f"{show(held)} allocated while loading, where all weights quantised are about {show(whole)}" if held > 1.5 * whole else None
+
+
+_HELD = pattern(r"(?<![\w.])(\d{1,3}(?:\.\d{1,2})?) ?(GiB|GB|G)\b(?! (?:card|gpu|vram card))", re.IGNORECASE)
+_MODEL = pattern(r"\bmodel\b|\bweights\b|模型|权重", re.IGNORECASE)
+
+
+def _told(run: Run, evidence: Evidence) -> str | None:
+    """A sentence gives the model the size that its weights have in 16 bit, where a quantised base was asked for."""
+    whole = weight_bytes(run, 2.0, evidence)
+    if whole is None or run.job.method.base not in QUANTISED:
+        return None
+    for line in evidence.lines:
+        if len(line.text) > 400 or not _MODEL.search(line.text):
+            continue
+        for number, unit in _HELD.findall(line.text):
+            if near(float(number) * (2**30 if unit.lower() == "gib" else 1e9), whole, 0.1) or near(float(number) * 2**30, whole, 0.06):
+                return f"{line.where}: {number} {unit} is what the weights take in 16 bit ({show(whole)}), not what they take quantised"
+    return None
 
 
 def _request(run: Run, evidence: Evidence) -> str | None:
@@ -83,6 +103,7 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
+        Mark("quantization-not-applied-told", 2.8, "as large as in 16 bit", "2 bytes a parameter; bitsandbytes holds half a byte or one", when=_told),
         Mark(
             "quantization-not-applied-mxfp4",
             4.5,
