@@ -11,6 +11,7 @@ from advisor.evidence import Failure, FailureKind, Frame
 from advisor.reading import bitsandbytes, collectives, engines, jax_tf, pytorch
 from advisor.reading.found import Found
 from advisor.reading.lines import Excerpt, LogLine
+from advisor.reading.mentions import only_mentioned
 from advisor.reading.pattern import pattern as lazily
 from advisor.reading.phase import phase_of
 from advisor.reading.tracebacks import Trace, exception_of, frame_of, traces
@@ -56,7 +57,8 @@ def loose_frames(text: Excerpt) -> tuple[Frame, ...]:
 
 
 def _unquoted(failures: list[Failure]) -> list[Failure]:
-    """Without what another text only quotes (a sample of the data that speaks of an error), where there is a failure beside it."""
+    """Without what a person only mentions, and what another text quotes (data that speaks of an error), where there is a failure beside it."""
+    failures = [failure for failure in failures if not only_mentioned(failure)]
     own = [failure for failure in failures if failure.frames or not _QUOTED.search(failure.text)]
     return own if any(failure.frames for failure in own) else failures
 

@@ -17,6 +17,7 @@ from advisor.reading.gathering import Gathered, take_code, take_config, take_log
 from advisor.reading.inherited import bases, beneath, by_content, without_given
 from advisor.reading.lines import excerpt
 from advisor.reading.masking import mask
+from advisor.reading.mentions import only_mentioned
 from advisor.reading.merge import GUESS, PRINTED, Ranked, merge, rank_of
 from advisor.reading.ordering import ordered
 from advisor.reading.progress import with_loose, with_progress
@@ -60,7 +61,7 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
     named = bases(gathered.seen_keys)
     gathered.ranked = by_content(beneath(gathered.ranked, named), (source.name for source in gathered.sources))
     gathered.not_understood = without_given(gathered.not_understood, named, (source.name for source in gathered.sources))
-    if not gathered.failures and not told and (said := failure_told(gathered.excerpts)) is not None:
+    if not gathered.failures and not told and (said := failure_told(gathered.excerpts)) is not None and not only_mentioned(said):
         gathered.failures.append(said)
     failures = with_progress(with_loose(ordered(list(joined(tuple(gathered.failures), told)), gathered.stamps), gathered.loose), gathered.excerpts)
     guessed = [card for failure in failures[:1] if (card := capacity.card_of_failure(failure)) is not None]

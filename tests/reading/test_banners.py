@@ -14,7 +14,7 @@ OPENS = "***** Running {} *****"
 def test_the_batch_of_an_evaluation_is_not_that_of_training(heading: str, before: str) -> None:
     lines = [OPENS.format(heading), "  Num examples = 512", "  Batch size = 64"]
     job = read([("log.txt", "\n".join(f"{before}{line}" for line in lines))]).job
-    assert job.eval.micro_batch == 64
+    assert job.get("eval.micro_batch") == 64
     assert job.batch.micro_batch is None
 
 
@@ -26,7 +26,7 @@ def test_both_banners_beside_each_other() -> None:
         "  Num examples = 512", "  Batch size = 64",
     ]  # fmt: skip
     job = read([("log.txt", "\n".join(lines))]).job
-    assert (job.batch.micro_batch, job.batch.gradient_accumulation, job.eval.micro_batch) == (3, 4, 64)
+    assert (job.batch.micro_batch, job.batch.gradient_accumulation, job.get("eval.micro_batch")) == (3, 4, 64)
 
 
 def test_a_script_of_ones_own_names_its_training_batch() -> None:
