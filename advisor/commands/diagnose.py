@@ -110,11 +110,16 @@ def _of_link(names: list[str]) -> Reading | None:
 
 def _of_bundle(path: Path) -> str | None:
     """The link inside a diagnosis bundle that `advisor run` wrote."""
-    from advisor.launching.bundle import MAX_BYTES, query_of
+    from advisor.launching.bundle import KEY, MAX_BYTES, query_of
 
     try:
-        return query_of(path.read_text(encoding="utf-8")) if path.suffix == ".json" and path.is_file() and path.stat().st_size <= MAX_BYTES else None
-    except (OSError, UnicodeDecodeError):
+        if not path.is_file() or path.stat().st_size > MAX_BYTES:
+            return None
+        with path.open("rb") as file:
+            if KEY.encode() not in file.read(200):
+                return None
+        return query_of(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
 
 

@@ -33,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
     if os.name != "posix":
         raise UserError("advisor run needs a POSIX system; on Windows run the program as it is and give its log to `advisor diagnose`")
     files.guard("--bundle", args.bundle, [], lambda head: b"advisor_bundle" in head)
+    if args.bundle is not None and not args.bundle.parent.is_dir():  # said before hours of training, not after them
+        raise UserError(f"--bundle {args.bundle}: there is no folder {args.bundle.parent}; make it first, or name a file in a folder that is there")
     from advisor.launching import passing
     from advisor.launching.killed import out_of_memory_kills
 

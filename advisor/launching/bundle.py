@@ -44,17 +44,19 @@ def write(path: Path, data: dict[str, Any]) -> None:
 
 
 def kept(path: Path, data: dict[str, Any]) -> str:
-    """Write the bundle there, or in the system's folder for temporary files where that fails; returns the line that says how to open it.
+    """Write the bundle there, or in the system's folder for temporary files where that fails; returns the lines that say so and how to open it.
 
     Raises:
         OSError: neither can be written to.
     """
+    said = ""
     try:
         write(path, data)
-    except OSError:
+    except OSError as error:
+        said = f"{path} could not be written ({error.strerror or type(error).__name__}): the diagnosis is in another folder.\n"
         path = Path(tempfile.gettempdir()) / path.name
         write(path, data)
-    return f"More: advisor diagnose {path}   (or drop this file on the Diagnose page)"
+    return f"{said}More: advisor diagnose {path}   (or drop this file on the Diagnose page)"
 
 
 def default_path() -> Path:

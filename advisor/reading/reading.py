@@ -25,6 +25,7 @@ from advisor.reading.rule_lines import lines_of
 from advisor.reading.snapshot.telling import Told, joined
 from advisor.reading.told import failure_told
 
+BUNDLE = '"advisor_bundle"'  # how a diagnosis bundle of `advisor run` begins
 CONFIG_BYTES = 1024 * 1024  # a config is some kilobytes; a notebook with its outputs may be larger and is named .ipynb
 NOTEBOOK_BYTES = 16 * 1024 * 1024
 
@@ -99,6 +100,10 @@ def _read_text(text: sources.Text, gathered: Gathered, limit: Deadline) -> None:
     raw = b"".join(decoded(whole)).decode("utf-8", "replace").removeprefix("\ufeff") if whole else None
     if raw is not None and binary.is_snapshot_text(raw):
         _take_snapshot(text, lambda: binary.snapshot_of_text(text.name, raw), gathered)
+        return
+    if raw is not None and BUNDLE in raw[:200]:
+        gathered.problems.append(f"{text.name}: an earlier diagnosis of the advisor; give it alone to open it")
+        gathered.sources.append(Source(text.name, "earlier diagnosis", text.size_bytes, "not read again: what it says came from the texts of its run"))
         return
     kinds: list[str] = []
     content = mask(raw) if raw is not None else None
