@@ -15,6 +15,7 @@ from advisor.planner.layouts import Layout, layouts
 from advisor.planner.least import least
 from advisor.planner.limits import Limits, limits, max_micro_batch, max_model, max_seq_len, which_cards
 from advisor.planner.measuring import MOST_MARGIN, Bench, Candidate
+from advisor.planner.quicker import quicker
 from advisor.planner.searching import cost, free, quickest, restored, search
 from advisor.planner.spending import spend
 from advisor.planner.stepping import alternatives, ending, frontier, steps
@@ -146,7 +147,9 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
         return Plan(found, True, f"By the estimate it fits as it is written{but}. {which} the most likely cause; {room} is left then.", alternatives=others)
     if found:
         ends = "Nothing else is needed, and new hardware would have hidden the fault." if all(ORDER[s.tier] <= ORDER["fallback"] for s in found) else ""
-        return Plan(found, True, f"With {'this' if len(found) == 1 else 'these'} it fits, with {room} left. {ends}".strip(), alternatives=others)
+        other = quicker(bench, start, base)
+        beside = steps(bench, start, other, frozenset()) if other is not None else ()
+        return Plan(found, True, f"With {'this' if len(found) == 1 else 'these'} it fits, with {room} left. {ends}".strip(), beside, others)
     near = base.capacity_bytes is not None and base.used_bytes > (1 - MOST_MARGIN) * base.capacity_bytes
     edge = near and judge(base.run, base.ledger)[0] == "tight"
     says = f"By the estimate it fits as it is, with {room} left{', which is less than its error' if edge else ''}."

@@ -93,6 +93,8 @@ def plan(plan: Plan, paper: Paper, verdict: str) -> str:
         paper.say(plan.irreducible, indent=2)
     if plan.runner_up:
         paper.say("Or: " + ", then ".join(s.title for s in plan.runner_up), "dim", indent=2, hang=6)
+        for line in (line for step in plan.runner_up for lines in step.settings.values() for line in lines):
+            paper.verbatim(line, "dim", indent=6)
     return paper.text()
 
 

@@ -108,7 +108,7 @@ def _zero(run: Run, stage: str) -> Run | NotApplicable:
         return NotApplicable(f"ZeRO-3 cannot partition bitsandbytes' packed {run.job.method.base} weights (their storage is no float tensor)", settled=True)
     reason = first(framework_lacks(run, DEEPSPEED, "DeepSpeed ZeRO"), _refusal(run, stage))
     if reason:
-        return NotApplicable(reason)
+        return NotApplicable(reason, settled=_ranks(run)[0] == 1)
     ranks, batch = _ranks(run)
     base = cured(run, "replicated-state", also=ineffective("parallel.strategy")) or run
     parallel: dict[str, Any] = {"strategy": stage, "shard": ranks, "replicate": 1}
@@ -141,7 +141,7 @@ def fsdp(run: Run) -> Run | NotApplicable:
     """Fully sharded data parallel: parameters, gradients and state divided; each block gathered for its use."""
     reason = first(framework_lacks(run, (ACCELERATE | FSDP_NATIVE) - {"litgpt"}, "FSDP"), _refusal(run, "fsdp2"))
     if reason:
-        return NotApplicable(reason)
+        return NotApplicable(reason, settled=_ranks(run)[0] == 1)
     ranks, batch = _ranks(run)
     base = cured(run, "replicated-state", also=ineffective("parallel.strategy")) or run
     torch = version(run, "torch")

@@ -12,7 +12,7 @@ from advisor.ledger import PARTS, PHASES
 from advisor.render import chat, html, markdown, terminal, words
 from advisor.render import json as as_json
 from advisor.render.paper import Paper
-from advisor.report import Plan, Report
+from advisor.report import Plan, Report, Step
 from advisor.units import show
 
 FORMS = {
@@ -103,6 +103,14 @@ def test_markdown_escapes_what_a_log_says(report: Report) -> None:
 def test_chat_is_six_lines_at_most(report: Report) -> None:
     said = chat.report(report)
     assert len(said.splitlines()) <= 6 and all(len(line) <= chat.LONGEST_LINE for line in said.splitlines())
+
+
+@pytest.mark.parametrize("needed", [1, 2, 3, 5])
+def test_chat_names_every_step_up_to_the_one_that_fits(report: Report, needed: int) -> None:
+    steps = tuple(Step(f"t{n}", f"Step {n}", "batch", True, 2, 1, None, True, {}, "", fits_after=n == needed - 1) for n in range(needed + 1))
+    said = chat.report(replace(report, plan=replace(report.plan, steps=steps)))
+    assert all(f"Step {n}" in said for n in range(needed)) and f"Step {needed}" not in said
+    assert "fits from here on" in said and len(said.splitlines()) <= 6
 
 
 def test_every_part_phase_and_verdict_has_its_own_word() -> None:

@@ -10,7 +10,7 @@ from advisor.evidence import Device, Evidence, Failure
 from advisor.job import read_job
 from advisor.planning import plan
 from advisor.run import Run, resolve
-from advisor.techniques import all_techniques
+from advisor.techniques import NotApplicable, all_techniques
 from advisor.techniques.conditions import cards_present
 from tests.techniques import zoo
 
@@ -75,3 +75,12 @@ def test_what_a_key_of_the_log_settled_is_settled_so_again_after_a_change() -> N
     assert start.job.reference == "copy"
     assert start.but(batch={"micro_batch": 2}).job.reference == "copy"
     assert start.but(method={"kind": "lora"}).job.reference == "adapter-off"  # and what follows from the change follows still
+
+
+@pytest.mark.parametrize("technique", ["zero-1", "zero-2", "zero-3", "fsdp"])
+def test_with_one_gpu_dividing_is_out_of_the_question_whatever_else_is_unknown(technique: str) -> None:
+    run = resolve(read_job({"version": 1, "model": {"name": "mistralai/Mistral-7B-v0.1"}, "method": {"kind": "full"}, "framework": {"name": "hf-trainer"},
+                            "hardware": {"gpu": "a100-80gb", "gpus_per_node": 1}, "batch": {"micro_batch": 1}}))  # fmt: skip
+    assert run.missing
+    refused = all_techniques()[technique].apply(run)
+    assert isinstance(refused, NotApplicable) and refused.settled
