@@ -12,6 +12,7 @@ import textwrap
 import warnings
 from collections.abc import Iterator
 
+from advisor.reading import code_of_lightning
 from advisor.reading.code_of_files import GRAPHLESS, Found, called, hooks, keeps_detached, left_on_card, loads, widens
 from advisor.reading.pattern import pattern
 
@@ -85,9 +86,12 @@ def _parsed(text: str) -> ast.Module | None:
 
 def _of_tree(tree: ast.Module) -> Iterator[Found]:
     scopes: list[tuple[ast.AST, str, bool]] = [(tree, "", False)]
+    quiet = list(code_of_lightning.hooks_of(tree))
+    for hook in quiet:
+        yield from code_of_lightning.kept(hook, lambda value: bool(_TENSOR.search(value)) and not _OFF_CARD.search(value))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            scopes.append((node, node.name, any(_NO_GRAPH.search(ast.unparse(d)) for d in node.decorator_list)))
+            scopes.append((node, node.name, node in quiet or any(_NO_GRAPH.search(ast.unparse(d)) for d in node.decorator_list)))
     for scope, name, graphless in scopes:
         yield from _of_scope(scope, name, graphless)
     yield from hooks(tree)

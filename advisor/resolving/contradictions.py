@@ -36,7 +36,8 @@ def _no_bf16(run: Run) -> str | None:
     if wanted is None or card.sm >= wanted:
         return None
     why = "torch emulates it, slowly" if compute == "bf16" else "its kernels do not exist there"
-    return f"{compute} is asked for on a {card.name} (compute capability {card.capability}), which has no {compute} arithmetic: {why}. Use fp16."
+    use = "bf16" if card.sm >= 80 else "fp16"  # bfloat16 has fp32's range: nothing is scaled, and nothing overflows
+    return f"{compute} is asked for on the {card.name} (compute capability {card.capability}), which has no {compute} arithmetic: {why}. Use {use}."
 
 
 def _quantised_and_full(run: Run) -> str | None:

@@ -39,6 +39,7 @@ RESIDENT = frozenset({
 })  # fmt: skip
 GROWING = frozenset({"retained-graph", "retained-objects", "eval-accumulation", "fragmentation"})
 LATER_ONLY = GROWING | {"batch-outlier", "eval-batch", "save-gather", "expert-imbalance", "allocator-retries"}
+EARLIER = frozenset({"retained-graph"})  # of what earlier steps left: in the first step there is none
 # What the run as it is written shows by itself; any other cause is in an estimate only as its fault.
 AS_WRITTEN = frozenset({
     "activations", "logits", "weights", "gradients", "optimizer-state", "capacity", "replicated-state", "checkpointing-off", "vision-tokens",
@@ -118,6 +119,8 @@ def _chance(mark: str, seen: Observation, cause: str, hypothesis: Run, evidence:
         if cause == "host-memory":
             return (CERTAIN, "that is this cause") if mark == "seen-oom-kill" else (1 - CERTAIN, "then nothing was killed for want of host memory")
         return (1 - EXPECTED, "another reason is less likely then") if mark == "seen-oom-kill" else (UNSETTLED, "")
+    if mark == "seen-first-step" and cause in EARLIER:
+        return 1 - CERTAIN, "before the first step nothing of an earlier one can be held"
     shown = cause in AS_WRITTEN or any(d.cause == cause for d in hypothesis.deviations)
     fits = _would_fit(mark, seen, hypothesis, evidence) if shown and cause not in GROWING else None
     if fits is not None:

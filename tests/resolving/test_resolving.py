@@ -310,3 +310,12 @@ def test_a_reward_model_has_no_logits_over_the_vocabulary() -> None:
     assert reward.job.model.classes == 1
     assert "logits" in estimate(tuned).by_part("loss.forward") and "logits" not in estimate(reward).by_part("loss.forward")
     assert run(objective="reward", framework={"name": "llama-factory"}, **common).job.model.classes is None  # its value head stands beside the language head
+
+
+@pytest.mark.parametrize(
+    ("gpu", "compute", "use"), [("a100-80gb", "fp8", "bf16"), ("h100-80gb", "mxfp8", "bf16"), ("t4-16gb", "bf16", "fp16"), ("t4-16gb", "fp8", "fp16")]
+)
+def test_a_dtype_that_the_card_lacks_is_replaced_by_one_that_it_has(gpu: str, compute: str, use: str) -> None:
+    job = {"version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}, "hardware": {"gpu": gpu}, "precision": {"compute": compute}}
+    said = [note for note in contradictions(resolve(read_job(job))) if "no " + compute in note]
+    assert len(said) == 1 and said[0].endswith(f"Use {use}.")
