@@ -39,6 +39,19 @@ _HAPPENED_CHINESE = pattern(
 )
 _DIED = pattern(r"\b(?:dies|died|fails|failed|crashe[sd]|blows up|breaks)\b|:\s*$", re.IGNORECASE)  # beside a failure that is pasted: when it came
 _OF_THE_HOST = pattern(r"\b(?:host|system|CPU) (?:memory|RAM)\b|\bon the host\b|\bRAM\b|OOM-?killed|内存", re.IGNORECASE)
+_HOST_FULL = pattern(
+    r"(?:\b(?:host|system|CPU|main) (?:memory|RAM)\b|(?<!GPU )(?<!CUDA )\bRAM\b)"
+    r"(?:(?!GPU|CUDA|\bcard|VRAM|\bbut\b|\band\b(?![^.]{0,30}\bkilled))[^.?!;]){0,60}"
+    r"\b(?:full|fills? up|filled|exhaust\w*|runs? out|ran out|OOM\w*|killed|crash\w*)\b|"
+    r"\b(?:runs?|ran|running) out of (?:host |system |CPU )(?:memory|RAM)\b|\bout of (?:system |CPU )?RAM\b|"
+    r"(?<!GPU)(?<!显卡)内存(?:还是|就|会|直接|被|很快){0,2}(?:不足|不够|爆|溢出|占满|耗尽|用满|炸)",
+    re.IGNORECASE,
+)
+_PLENTY = pattern(r"\b(?:not|never|without|plenty|n't)\b|n't\b|不会|没有", re.IGNORECASE)
+_OF_THE_CARD = pattern(
+    r"\b(?:GPU|card)s?(?:'s)? (?:memory )?(?:is |are |goes |still )?(?:runs?|ran|running|out|OOM)\b|\bon the (?:GPU|card)\b|\bCUDA (?:OOM|out)\b|显存",
+    re.IGNORECASE,
+)
 _ASKED_CHINESE = pattern(r"[吗么呢]\W{0,2}$|会不会|是否|如何|怎么|避免|防止|解决")
 _COMMA = pattern(r"[\uff0c,]")
 _CHINESE = pattern(r"[\u4e00-\u9fff]")
@@ -98,14 +111,21 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 
 
 def failure_told(texts: Sequence[Excerpt]) -> Failure | None:
-    """The last sentence that states that memory ran out, as a failure without counters."""
+    """The last sentence that states that memory ran out, the card's or else the host's, as a failure without counters."""
     last: Failure | None = None
     for where, sentence in _sentences(texts):
         if states(sentence):
             frames = _shown(texts, where)
             phase = moment(sentence) or (decided[0] if (decided := phase_of(frames)) is not None else None)
             last = Failure(kind="gpu-memory", where=where, text=sentence[:400], phase=phase, frames=frames, details=(("told", "in words"),))
-    return last
+    return last or _of_the_host(texts)
+
+
+def _of_the_host(texts: Sequence[Excerpt]) -> Failure | None:
+    for where, sentence in _sentences(texts):
+        if _HOST_FULL.search(sentence) and not _PLENTY.search(sentence) and not sentence.rstrip().endswith(("?", "\uff1f")):
+            return Failure(kind="host-memory", where=where, text=sentence[:400], backend="cpu", phase=moment(sentence), details=(("told", "in words"),))
+    return None
 
 
 def _shown(texts: Sequence[Excerpt], where: str) -> tuple[Frame, ...]:
@@ -134,7 +154,7 @@ def states(sentence: str) -> bool:
         clause = sentence[: said.end()] + _COMMA.split(sentence[said.end() :])[0]
         return _ASKED_CHINESE.search(clause) is None
     found = _RAN_OUT.search(sentence)
-    if found is None or _OF_THE_HOST.search(sentence):
+    if found is None or (_OF_THE_HOST.search(sentence) and not _OF_THE_CARD.search(sentence)):
         return False  # of the host's memory the readers of exit codes and kernels know more
     clause = sentence[max((m.end() for m in _TURN.finditer(sentence, 0, found.start())), default=0) :]
     return _NOT_STATED.search(clause) is None or _WHY.match(clause) is not None

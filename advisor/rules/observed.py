@@ -30,6 +30,8 @@ _ON_EACH = pattern(
     rf"\b(?:each|every|all|both)\b[^.?!]{{0,20}}\b{_CARD}\b[^.?!]{{0,30}}\b{_HAVE}\b[^.?!]{{0,20}}\b{_ALL_OF}\b[^.?!]{{0,15}}\b{_MODEL}\b|"
     rf"\b(?:load\w*|cop(?:y|ies|ied)|replicat\w*|puts?|place\w*)\b[^.?!]{{0,20}}\b{_ALL_OF}\b[^.?!]{{0,15}}\b{_MODEL}\b[^.?!]{{0,20}}\b(?:on|to|onto|in|into)\b"
     rf"[^.?!]{{0,6}}\b(?:each|every|all|both)\b[^.?!]{{0,20}}\b{_CARD}\b|"
+    rf"\b(?:memory|VRAM|usage) (?:of|on) (?:each|every|all)\b[^.?!]{{0,12}}\b{_CARD}\b[^.?!]{{0,20}}\b(?:up to|reach\w*|equals?|is)\b"
+    rf"[^.?!]{{0,16}}\b{_ALL_OF} {_MODEL}\b|"
     rf"\b(?:model|weights|parameters) (?:is|are) (?:replicated|copied|loaded (?:in full|entirely|fully)) (?:on|onto|to|in) (?:each|every|all)\b|"
     r"每(?:一)?(?:张|块|个)?(?:卡|显卡|GPU|进程|rank)[^，。？?]{0,8}(?:加载|载入|保存|存放|占用|放)[^，。？?]{0,8}(?:模型|权重|参数)",
     re.IGNORECASE,
@@ -64,6 +66,7 @@ _UNEVEN = pattern(
     r"(?:\b[5-9]\d ?%|\bmost\b|\b(?:nearly |almost )?all\b|\bfar more\b|\b\d{1,3} ?x\b|\btimes\b)[^.?!]{0,16}\btokens\b",
     re.IGNORECASE,
 )
+_SHARDING = pattern(r"zero[-_ ]{0,2}(?:stage[-_ ]?)?3\b|\bstage[-_ ]?3\b|\bfsdp|\bshard", re.IGNORECASE)
 _NOBODY = pattern(
     r"\bno (?:other )?(?:\w+ )?process(?:es)?\b|(?:\bnot|n't)\b[^.?!]{0,30}\b(?:any|other)\b[^.?!]{0,20}\b(?:process(?:es)?|jobs?|programs?|training)\b|"
     r"\bnothing (?:else )?(?:is )?(?:running|listed)\b|\b(?:before|without) (?:I )?(?:start\w*|running|launch\w*)\b|"
@@ -184,3 +187,8 @@ def uneven_tokens(evidence: Evidence) -> str | None:
     """One rank or expert receives most of the tokens."""
     found = _first(evidence, _UNEVEN)
     return f"most tokens go to one rank or expert, as is written in {found[0]}" if found is not None else None
+
+
+def names_sharding(evidence: Evidence) -> bool:
+    """Whether a text speaks of a strategy that divides weights."""
+    return any(_SHARDING.search(line.text) for line in evidence.lines)

@@ -262,3 +262,14 @@ def test_the_dtype_of_a_tensor_is_not_the_models() -> None:
     code = "total = torch.zeros((), dtype=torch.float32, device='cuda')\nmodel = AutoModelForCausalLM.from_pretrained('gpt2')\n"
     assert read([("t.py", code)]).job.get("load.dtype") is None
     assert read([("t.py", code.replace("'gpt2'", "'gpt2', torch_dtype=torch.float32"))]).job.get("load.dtype") == "fp32"
+
+
+@pytest.mark.parametrize(("text", "kind"), [
+    ("The system RAM fills up while the shards are loaded and the process is killed.", "host-memory"),
+    ("机器内存不足，进程直接没了，模型还没加载完", "host-memory"),
+    ("RAM usage is fine, but the GPU runs out of memory.", "gpu-memory"), ("内存足够，但是显存不足，训练就停了", "gpu-memory"),
+    ("Will the system RAM be full with a model of this size?", None), ("The system RAM never fills up in this run, all is well here.", None),
+])  # fmt: skip
+def test_the_hosts_memory_or_the_cards(text: str, kind: str | None) -> None:
+    failure = read([("q.txt", text)]).evidence.failure
+    assert (failure.kind if failure is not None else None) == kind

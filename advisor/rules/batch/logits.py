@@ -10,7 +10,7 @@ from advisor.rules import fingerprint, snapshots, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
-from advisor.rules.situation import in_phase, weights_exceed
+from advisor.rules.situation import in_phase, near, weights_exceed
 from advisor.run import Run
 
 NO_LOGITS = ("fused-linear", "chunked")
@@ -39,6 +39,31 @@ def _innermost(_run: Run, evidence: Evidence) -> str | None:
 
 def _request(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "logits", alone=True) if _direct(run, evidence) else None
+
+
+_TOKENS = pattern(r"(?<![\w.])(\d{1,3}(?:,\d{3})+|\d{1,7}(?:\.\d)?) ?(k\b)? (?:tokens|positions)\b", re.IGNORECASE)
+_VOCABULARY = pattern(r"\bvocab(?:ulary)?(?:[_ ]size)?\b\W{0,4}(?:of |is |has )?(\d{1,3}(?:,\d{3})+|\d{5,6}|\d{2,3}(?= ?k\b))( ?k\b)?", re.IGNORECASE)
+
+
+def _told_sizes(run: Run, evidence: Evidence) -> str | None:
+    """The request is told tokens x the vocabulary, told or of the model, in 2 or 4 bytes."""
+    failure = evidence.failure
+    if failure is None or failure.requested_bytes is None or failure.requested_bytes < 256 << 20 or not _makes_logits(evidence):
+        return None
+    texts = [line.text for line in evidence.lines if len(line.text) <= 400]
+    tokens = {(_number(m[1], m[2]), bool(m[2])) for text in texts for m in _TOKENS.finditer(text)}
+    sizes = {(_number(m[1], m[2]), bool(m[2])) for text in texts for m in _VOCABULARY.finditer(text)}
+    sizes |= {(run.architecture.vocab, False)} if run.architecture is not None else set()
+    for count, rough in sorted(tokens):
+        for size, rounded in sorted(sizes):
+            for width in (2, 4):
+                if near(failure.requested_bytes, count * size * width, 0.03 if rough or rounded else 0.005):
+                    return f"the request is {count:,} tokens x {size:,} of the vocabulary x {width} bytes"
+    return None
+
+
+def _number(text: str, thousands: str | None) -> int:
+    return round(float(text.replace(",", "")) * (1000 if thousands else 1))
 
 
 def _also(run: Run, evidence: Evidence) -> str | None:
@@ -102,6 +127,7 @@ RULE = Rule(
             when=_request,
         ),
         Mark("logits-request-among", 2.0, "the request can be a tensor of logits", "the same product; another tensor has the same size", when=_also),
+        Mark("logits-told", 3.0, "told tokens by the vocabulary", "the same product, of the sizes that are written beside it", when=_told_sizes),
         Mark("logits-solved", 2.5, "logits for a round number of tokens", "the same product, solved for the tokens", when=_solved_one),
         Mark("logits-solved-free", 1.6, "logits for some round number of tokens", "the same, with batch and length both free: chance hits", when=_solved_free),
         Mark(
@@ -139,6 +165,11 @@ RULE = Rule(
     ),
     remedies=("fused-linear-loss", "chunked-loss", "smaller-micro-batch"),
     fires=(
+        Example(
+            "told sizes",
+            text="about 12k tokens in a micro batch, vocab 152k\n    loss.backward()\n"
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 6.81 GiB.\n",
+        ),
         Example(
             "a trainer's own log-probabilities",
             text=trace("my_rl/worker.py|old_logp|return gather_last(full_logits[:, :-1].log().float(), ids)") + "torch.OutOfMemoryError: CUDA out of memory.\n",

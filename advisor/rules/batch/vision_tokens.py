@@ -23,6 +23,27 @@ _OF_THIS_PATCH = pattern(r"Qwen2(?:\.5)?-VL", re.IGNORECASE)
 PIXELS_A_TOKEN = 28 * 28  # patch 14, merged 2 x 2: Qwen2-VL, Qwen2.5-VL (image_processing_qwen2_vl.py smart_resize factor 28)
 
 
+_SIZED_IMAGES = pattern(
+    r"\b(?:large|big|high[- ]res\w*|full[- ]size\w*|4k)\b[^.?!,]{0,12}\b(?:images?|pictures?|photos?|videos?)\b|"
+    r"\b(?:images?|pictures?|photos?) of \d{3,5} ?[x\u00d7] ?\d{3,5}|"
+    r"\b\d{4,5} ?[x\u00d7] ?\d{4,5} (?:images?|pictures?|photos?|pixels?)|(?:大图|高分辨率)",
+    re.IGNORECASE,
+)
+
+
+_SEES = pattern(r"[-_ ]VL\b|\bVLMs?\b|llava|internvl|vision tower|multi-?modal|多模态|pixtral|idefics|paligemma", re.IGNORECASE)
+
+
+def _told(run: Run, evidence: Evidence) -> str | None:
+    """Someone tells of large images beside a failure of a training step."""
+    if evidence.failure is None or in_phase(evidence, "load", "resume", "save", "merge"):
+        return None
+    if not (run.job.model.vision or (run.architecture is not None and run.architecture.vision) or any(_SEES.search(line.text) for line in evidence.lines)):
+        return None  # a model of images alone, or one that nobody names
+    hit = next((line for line in evidence.lines if len(line.text) <= 600 and _SIZED_IMAGES.search(line.text)), None)
+    return f"large images are spoken of ({hit.where})" if hit is not None else None
+
+
 def _bound(evidence: Evidence) -> tuple[str, int] | None:
     """The most pixels that an image may keep, as a config says, and where."""
     keys = ("max_pixels", "image_max_pixels", "video_max_pixels")
@@ -75,6 +96,13 @@ RULE = Rule(
     applies=_applies,
     explains=("forward", "loss", "backward"),
     marks=(
+        Mark(
+            "vision-tokens-told",
+            2.8,
+            "large images fail where small ones do not, as is written",
+            "transformers image processors of Qwen-VL, LLaVA-NeXT, InternVL: patches grow with the pixels of an image unless max_pixels bounds them",
+            when=_told,
+        ),
         Mark("vision-tokens-unbounded", 1.2, "unbounded", "Qwen2-VL processors: max_pixels decides the tokens of an image", when=_unbounded),
         Mark("vision-tokens-loose", 3.0, "a bound that binds nothing", "tokens of an image = pixels / (patch x merge)²", when=_loose),
         Mark("vision-tokens-many", 2.0, "mostly images", "tokens of an image = pixels / (patch x merge)²", when=_many),
@@ -103,6 +131,7 @@ RULE = Rule(
     ),
     remedies=("cap-vision-tokens", "smaller-micro-batch", "shorter-sequence"),
     fires=(
+        Example("told in words", text="Fine-tuning a VLM on full-size photos is OOM in forward at batch size 1, with thumbnails it trains well.\n"),
         Example(
             "a bound of 67 megapixels",
             text="model_name_or_path: Qwen/Qwen2.5-VL-3B-Instruct\nstage: sft\nfinetuning_type: lora\ntemplate: qwen2_vl\ncutoff_len: 8192\n"

@@ -44,6 +44,14 @@ def _rise(run: Run, evidence: Evidence) -> str | None:
     return next((found for width in (4, 2) if (found := rises.matching(evidence, width * elements, f"a copy of {', '.join(saved)}"))), None)
 
 
+def _adapters_train(run: Run, evidence: Evidence) -> str | None:
+    """Adapters are trained, by the settings or, where those say nothing, by the text; a list of a known model's saved modules has a mark of its own."""
+    fact = run.facts.get("method.kind")
+    known = fact is not None and fact.kind in ("stated", "read")
+    adapters = run.job.method.kind in ADAPTER if known else any("lora" in line.text.lower() for line in evidence.lines)
+    return "" if adapters and not (run.job.method.modules_to_save and run.architecture is not None) else None
+
+
 RULE = Rule(
     id="saved-module-copy",
     tier="copies",
@@ -60,6 +68,17 @@ RULE = Rule(
             "peft LoraConfig.modules_to_save, LLaMA-Factory additional_target (and resize_vocab with new tokens): each table is copied and trained whole",
             pattern=r"(modules_to_save|additional_target)s?\W{1,6}[\w.,'\" ]{0,60}(embed|lm_head|wte|word_embeddings)",
             when=lambda run, _: "" if run.architecture is None else None,
+        ),
+        Mark(
+            "saved-module-copy-new-tokens",
+            3.0,
+            "tokens are added to the vocabulary, which makes the embedding and the head trainable as a whole",
+            "LLaMA-Factory model/adapter.py: with resize_vocab (set by new tokens) additional_target is both tables: "
+            "'Vocab has been resized, add ... to trainable'",
+            pattern=r"Vocab has been resized, add .{1,80} to trainable|"
+            r"(?:new_special_tokens|add_tokens|add_special_tokens)\s?[=: ]\s?(?!none|null|false|''|\"\")\S|"
+            r"\bresize_vocab\s?[=: ]\s?true",
+            when=_adapters_train,
         ),
         Mark("saved-module-copy-rise", 3.0, "the copy between two figures", "the same: one more table for each name", when=_rise),
         Mark("saved-module-copy-request", 2.0, "the request is such a table", "a copy, gradient or moment has the table's shape", when=_request),
@@ -93,6 +112,12 @@ RULE = Rule(
     ),
     remedies=("reduce-modules-to-save", "tie-embeddings", "eight-bit-optimizer"),
     fires=(
+        Example(
+            "new tokens in LLaMA-Factory",
+            text="finetuning_type: lora\nnew_special_tokens: <think>,</think>\n"
+            "[WARNING|adapter.py:204] Vocab has been resized, add embed_tokens,lm_head to trainable params.\n"
+            + "torch.OutOfMemoryError: CUDA out of memory.\n",
+        ),
         Example(
             "told beside an error",
             text="LoRA, r=16, modules_to_save=['embed_tokens', 'lm_head'] for some new tokens\n" + "torch.OutOfMemoryError: CUDA out of memory.\n",

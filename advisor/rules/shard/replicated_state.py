@@ -66,6 +66,12 @@ def _alone(run: Run, evidence: Evidence) -> str | None:
     )
 
 
+def _told(run: Run, evidence: Evidence) -> str | None:
+    fact = run.facts.get("parallel.strategy")
+    unknown = fact is None or fact.kind not in ("stated", "read", "inferred")
+    return None if unknown and observed.names_sharding(evidence) else observed.whole_on_each(evidence)
+
+
 def _never(run: Run, evidence: Evidence) -> str | None:
     """Not even divided does the state of training fit."""
     least, capacity = least_state(run, evidence), _capacity(run, evidence)
@@ -117,7 +123,7 @@ RULE = Rule(
             3.0,
             "each card loads the whole model",
             "DistributedDataParallel, ZeRO-1 and ZeRO-2 keep whole weights on each rank (ZeRO, arXiv 1910.02054, section 5)",
-            when=lambda _, e: observed.whole_on_each(e),
+            when=_told,
         ),
         Mark("replicated-state-never", -2.0, "not even divided", "the sum of the state, divided by all ranks", when=_never),
         Mark("replicated-state-same", 0.7, "cards alike", "nvidia-smi", when=_same_everywhere),
