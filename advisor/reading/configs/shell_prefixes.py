@@ -33,7 +33,7 @@ _VALUED = {  # options that take the next word; all others stand alone
     "nohup": "", "setsid": "", "caffeinate": "", "catchsegv": "", "command": "", "exec": "-a", "time": "-f --format -o --output",
     "sudo": "-u --user -g --group -h --host -p --prompt -C -D --chdir -R -T", "env": "-u --unset -C --chdir -S --split-string", "nice": "-n",
     "stdbuf": "-i -o -e --input --output --error", "ionice": "-c -n -p --class --classdata", "chrt": "", "strace": "-e -o -p -s -P",
-    "numactl": "-N --cpunodebind -m --membind -i --interleave -C --physcpubind -p --preferred --localalloc=",
+    "numactl": "-N --cpunodebind -m --membind -i --interleave -C --physcpubind -p --preferred",
     "xvfb-run": "-n -e -f -s -w -p", "dumb-init": "", "tini": "-p",
     "timeout": "-k --kill-after -s --signal", "taskset": "",
     "apptainer exec": _APPTAINER, "apptainer run": _APPTAINER, "singularity exec": _APPTAINER, "singularity run": _APPTAINER,
@@ -66,6 +66,8 @@ _MPI_TWO = frozenset({"-mca", "--mca", "--gmca", "-gmca", "-genv"})
 _MPI_ALONE = frozenset(
     {"--allow-run-as-root", "-allow-run-as-root", "--oversubscribe", "-oversubscribe", "--tag-output", "-tag-output", "--report-bindings", "-report-bindings"}
     | {"--bind-to-none", "--display-map", "--use-hwthread-cpus", "--nooversubscribe", "-v", "-q", "--verbose", "--quiet", "-genvall", "--novm", "--no-local"}
+    | {"--merge-stderr-to-stdout", "--timestamp-output", "-timestamp-output", "--display-allocation", "--nolocal", "-nolocal", "--pernode", "-pernode"}
+    | {"-l", "-prepend-rank", "-verbose", "-print-all-exitcodes", "--gloo", "--mpi", "--disable-cache"}  # MPICH's, and horovodrun's
 )
 _MPI_COUNTS = {
     "-n": "total",
@@ -85,7 +87,7 @@ def prefix(words: Sequence[str]) -> Prefix | None:
     """What stands before the command; ``None`` where the first word is the command."""
     head = words[0].rsplit("/", 1)[-1] if words else ""
     if head in ("srun", "sbatch", "salloc"):
-        given, at = slurm.options(words[1:])
+        given, at = slurm.options(words[1:], waits=head == "srun")
         return Prefix(at + 1, slurm=given, wrapped=given.pop("wrap", None))
     if head in _MPI:
         return _mpi(words)
@@ -125,8 +127,8 @@ def _docker_takes(option: str) -> bool:
 
 def _docker_gpus(value: str) -> list[tuple[str, Any]]:
     value = value.strip("\"'")
-    if value.isdigit() and int(value):
-        return [("num_gpus", int(value))]
+    if (count := slurm.number(value)) is not None:
+        return [("num_gpus", count)]
     devices = value.removeprefix('"').removesuffix('"').removeprefix("device=")
     return [("num_gpus", len(devices.split(",")))] if value != devices and devices else []
 
@@ -145,8 +147,8 @@ def _mpi(words: Sequence[str]) -> Prefix:
         if not equals and found.at < len(words):
             value = words[found.at]
             found.at += 1
-        if option in _MPI_COUNTS and value.isdigit() and int(value):
-            counts[_MPI_COUNTS[option]] = int(value)
+        if option in _MPI_COUNTS and (count := slurm.number(value)) is not None:
+            counts[_MPI_COUNTS[option]] = count
         elif option in ("-H", "-host", "--host", "--hosts", "-hosts"):
             hosts = len({host.partition(":")[0] for host in value.split(",") if host})
         elif option in ("-x", "--env", "-env") and "=" in value:

@@ -18,23 +18,27 @@ _VALUED = frozenset("ABCDFGJLMNSTVabcdeijmnopqrtwx")
 _BARE = frozenset(
     {"exclusive", "overlap", "overcommit", "oversubscribe", "label", "unbuffered", "no-kill", "kill-on-bad-exit", "pty", "multi-prog", "preserve-env", "quiet"}
     | {"verbose", "whole", "exact", "contiguous", "requeue", "no-requeue", "parsable", "test-only", "wait-all-nodes", "spread-job", "use-min-nodes", "hold"}
-    | {"immediate", "disable-status", "no-allocate", "export-file", "get-user-env", "reboot", "ignore-pbs", "wait", "interactive", "nvmps", "propagate", "W"}
+    | {"immediate", "disable-status", "no-allocate", "export-file", "get-user-env", "reboot", "ignore-pbs", "interactive", "nvmps", "propagate"}
     | {"no-container-mount-home", "container-mount-home", "container-writable", "container-readonly", "container-remap-root", "no-container-remap-root"}
     | {"no-container-entrypoint", "container-entrypoint", "no-shell"}
 )
 _DIRECTIVE = pattern(r"^#SBATCH[ \t]+(\S.*)$")
-_COUNT = pattern(r"(?:^|[:=])(\d{1,6})(?:\(|$)")
+_COUNT = pattern(r"(?:^|[:=])([0-9]{1,6})(?:\(|$)")
 WANTED = ("nodes", "gpus", "gpus-per-node", "gpus-per-task", "gres", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "tres-per-node", "tres-per-task")
 
 
 def directive(line: str) -> dict[str, str]:
     """The options of one ``#SBATCH`` line; a line with two of the sign is commented out."""
     match = _DIRECTIVE.match(line)
-    return options(match.group(1).split(" #", 1)[0].split())[0] if match else {}
+    return options(match.group(1).split(" #", 1)[0].split(), waits=False)[0] if match else {}
 
 
-def options(words: Sequence[str]) -> tuple[dict[str, str], int]:
-    """The options at the beginning of ``words``, and the position of what follows them: the command."""
+def options(words: Sequence[str], *, waits: bool = True) -> tuple[dict[str, str], int]:
+    """The options at the beginning of ``words``, and the position of what follows them: the command.
+
+    ``waits``: ``-W`` and ``--wait`` take seconds (srun), or else nothing (sbatch).
+    """
+    bare, valued = (_BARE, _VALUED | {"W"}) if waits else (_BARE | {"wait"}, _VALUED)
     found: dict[str, str] = {}
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] != "-":
@@ -44,12 +48,12 @@ def options(words: Sequence[str]) -> tuple[dict[str, str], int]:
             break
         if word.startswith("--"):
             name, equals, value = word[2:].partition("=")
-            if not equals and name not in _BARE and at < len(words):
+            if not equals and name not in bare and at < len(words):
                 value = words[at]
                 at += 1
         else:
             name, value = word[1], word[2:].removeprefix("=")
-            if not value and name in _VALUED and at < len(words):
+            if not value and name in valued and at < len(words):
                 value = words[at]
                 at += 1
             name = _SHORT.get(name, name)
@@ -59,8 +63,8 @@ def options(words: Sequence[str]) -> tuple[dict[str, str], int]:
 
 def asked(given: Mapping[str, str]) -> Iterator[tuple[str, Any, str]]:
     """``(key of the launchers' table, value, the option that says so)``: nodes, GPUs a node, the card."""
-    nodes = _number(given.get("nodes", "").partition("-")[0])
-    tasks, per_node = _number(given.get("ntasks", "")), _number(given.get("ntasks-per-node", ""))
+    nodes = number(given.get("nodes", "").partition("-")[0])
+    tasks, per_node = number(given.get("ntasks", "")), number(given.get("ntasks-per-node", ""))
     if nodes is None and tasks and per_node and tasks % per_node == 0:
         nodes = tasks // per_node
     if nodes is not None:
@@ -82,8 +86,8 @@ def variables(given: Mapping[str, str]) -> dict[str, str]:
     found = {"SLURM_NNODES": told.get("nodes"), "SLURM_JOB_NUM_NODES": told.get("nodes"), "SLURM_GPUS_ON_NODE": told.get("gpus_per_node")}
     found["SLURM_GPUS_PER_NODE"] = _gpus(given, "gpus-per-node")
     found["SLURM_GPUS"] = _gpus(given, "gpus")
-    found["SLURM_NTASKS_PER_NODE"] = per_node = _number(given.get("ntasks-per-node", ""))
-    found["SLURM_NTASKS"] = found["SLURM_NPROCS"] = _number(given.get("ntasks", "")) or (per_node and per_node * (told.get("nodes") or 1))
+    found["SLURM_NTASKS_PER_NODE"] = per_node = number(given.get("ntasks-per-node", ""))
+    found["SLURM_NTASKS"] = found["SLURM_NPROCS"] = number(given.get("ntasks", "")) or (per_node and per_node * (told.get("nodes") or 1))
     return {name: str(value) for name, value in found.items() if value}
 
 
@@ -104,7 +108,8 @@ def _gpus_of_a_node(given: Mapping[str, str], nodes: int | None, tasks: int | No
 
 def _gpus(given: Mapping[str, str], name: str) -> int | None:
     """The GPUs of an option: ``4``, ``a100:4``, ``gpu:a100:4,nvme:1``, ``gpu``; several types are added up."""
-    counts = [int(match.group(1)) if (match := _COUNT.search(part)) else 1 for part in _parts(given.get(name, ""), name)]
+    alone = 0 if name.startswith("gpus") else 1  # a resource without a count is one; the options of GPUs alone take a number
+    counts = [int(match.group(1)) if (match := _COUNT.search(part)) else alone for part in _parts(given.get(name, ""), name)]
     return sum(counts) or None
 
 
@@ -117,5 +122,6 @@ def _parts(value: str, name: str) -> list[str]:
     return [resource.sub("", part) for part in parts if resource.match(part)]
 
 
-def _number(text: str) -> int | None:
-    return int(text) if text.isdigit() and 0 < int(text) < 1_000_000 else None
+def number(text: str) -> int | None:
+    """A count as a person writes it: up to six of the digits 0 to 9, and not zero."""
+    return int(text) or None if text.isascii() and text.isdigit() and len(text) <= 6 else None

@@ -62,13 +62,15 @@ def test_the_card_of_a_type_without_memory_is_the_one_whose_total_the_error_prin
 @pytest.mark.parametrize(
     "before",
     [
-        "srun", "srun -l --cpu-bind=none", "srun --mpi pmix -c 12", "numactl --interleave=all", "numactl -N 0 -m 0", "env FOO=1 BAR=2", "env -u FOO", "nohup",
+        "srun", "srun -W 60 -l", "srun --wait 60 --kill-on-bad-exit=1",
+        "srun -l --cpu-bind=none", "srun --mpi pmix -c 12", "numactl --interleave=all", "numactl -N 0 -m 0", "env FOO=1 BAR=2", "env -u FOO", "nohup",
         "time", "sudo -E", "sudo -u me FOO=1", "stdbuf -oL -eL", "stdbuf -o L", "nice -n 10", "timeout -k 10 2h", "taskset -c 0-15",
         "apptainer exec --nv -B /data:/data image.sif", "singularity exec --nv --bind /scratch --pwd /w image.sif",
         "docker run --rm -it --gpus all --shm-size 8g -v /a:/b -e X=1 nvcr.io/nvidia/pytorch:24.05-py3", "docker exec -it box",
         "podman run --device nvidia.com/gpu=all --ipc=host img", "nsys profile -t cuda,nvtx -o out", "conda run -n llm --no-capture-output",
         "srun --container-image=img.sqsh --no-container-mount-home nohup env A=1 numactl -m 1", "sudo docker run --gpus all img",
-        "mpirun -np 1 -x PATH -mca btl ^x",
+        "mpirun -np 1 -x PATH -mca btl ^x", "mpirun --merge-stderr-to-stdout -np 1", "mpiexec -l -n 1", "numactl --localalloc",
+        "horovodrun --gloo -np 1",
         "srun singularity exec --nv img.sif bash -c 'cd /w && exec", "FOO=1 time -p",
     ],
 )  # fmt: skip
@@ -112,3 +114,16 @@ def test_broken_options_say_nothing(text: str) -> None:
     told = {key: value for key, value, _ in slurm.asked(given)}
     assert "nodes" not in told
     assert told.get("gpus_per_node", 1) == 1
+
+
+@pytest.mark.parametrize("count", ["\u00b2", "\u0663", "9" * 5000, "0", "-1"], ids=["superscript", "arabic", "5000 digits", "zero", "negative"])
+@pytest.mark.parametrize(
+    "command", ["mpirun -np {} python t.py", "docker run --gpus {} img python t.py", "srun -N {} python t.py", "srun --gpus={} python t.py"]
+)
+def test_a_count_that_is_none_says_nothing(command: str, count: str) -> None:
+    assert hardware(command.format(count)) == (None, None, None)
+    assert hardware(f"#SBATCH -N {count}\n#SBATCH --gpus={count}\n{command.format(count)}") == (None, None, None)
+
+
+def test_sbatchs_wait_takes_no_word() -> None:
+    assert hardware("sbatch -W --wait -N 2 --gres=gpu:6 --wrap='python train.py --model_name_or_path gpt2'")[:2] == (2, 6)
