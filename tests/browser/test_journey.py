@@ -182,3 +182,15 @@ def test_a_measurement_is_brought_back_and_another_browser_reads_it(open_page: O
     page.wait_for_url("**measured=*")
     other = open_page(page.url)
     other.get_by_text("This is what the link says").wait_for()
+
+
+def test_an_assumption_is_opened_and_put_right(open_page: Open) -> None:
+    page = open_page("?v=1&model.name=Qwen/Qwen2.5-7B&method.kind=full&batch.micro_batch=4&batch.seq_len=4096&hardware.gpu=a100-80gb&error=gpu-memory")
+    chip = page.locator("[data-testid=stPopover] button").filter(has_text="Machines").first
+    chip.click()
+    body = page.locator("[data-testid=stPopoverBody]")
+    body.locator("input").first.wait_for()  # it comes with the opening
+    body.locator("input").first.fill("2")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => location.search.includes('hardware.nodes=2')")
+    page.wait_for_function("() => ![...document.querySelectorAll('[data-testid=stPopover] button')].some(b => b.innerText.startsWith('Machines'))")
