@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from advisor.planner.measuring import Bench, Candidate
-from advisor.planner.offering import lowers
+from advisor.planner.offering import lowers, lowers_at_most
 from advisor.report import Finding
 from advisor.techniques import TIERLESS, all_techniques
 
@@ -57,6 +57,6 @@ def cure(bench: Bench, start: Candidate, causes: Sequence[tuple[str, tuple[str, 
             restored = len(tried.run.deviations) < len(start.run.deviations) or (tier in FREE and tried.peak_bytes <= start.peak_bytes)
             faster = tier == "spare" and tried.seconds_per_token < start.seconds_per_token
             stays = not technique.estimated or room or restored or faster or name in TIERLESS
-            if stays or lowers(tried, start):
+            if stays or lowers(tried, start) or lowers_at_most(name, tried, start):
                 return tried, frozenset({name}), stays
     return start, frozenset(), False

@@ -10,6 +10,7 @@ from advisor.techniques import TIERLESS, all_techniques
 
 MATTERS = 0.004  # share of the capacity below which a change is not worth a step of the plan
 WIDTH = 12
+BOUNDED = frozenset({"limit-all-gathers"})  # how far a fast host runs ahead of the card is a matter of the two speeds
 PAYS_LATER = DIVIDING | {"qlora"}  # these may pay only together with the next change
 
 
@@ -57,6 +58,11 @@ def _lowers_a_phase(c: Candidate, base: Candidate) -> int:
 def lowers(c: Candidate, base: Candidate) -> bool:
     """Whether it needs less than ``base``: tensors at the peak, or what the device shows."""
     return c.used_bytes < base.used_bytes or c.peak_bytes < base.peak_bytes or c.shown_bytes < base.shown_bytes
+
+
+def lowers_at_most(name: str, c: Candidate, base: Candidate) -> bool:
+    """Whether it lowers the high end of the estimate alone: what is held without it is bounded, and how much of it is not known."""
+    return name in BOUNDED and c.used_bytes == base.used_bytes and c.error_bytes < base.error_bytes
 
 
 def _stronger(bench: Bench, base: Candidate, name: str, single: Candidate) -> list[Change]:

@@ -8,7 +8,7 @@ from advisor.planner.agreeing import agreeing
 from advisor.planner.constraints import CUTTING, ORDER, RECOMPUTING
 from advisor.planner.lines import changed_lines, lines
 from advisor.planner.measuring import Bench, Candidate, Change, ordered, technique_of
-from advisor.planner.offering import lowers
+from advisor.planner.offering import lowers, lowers_at_most
 from advisor.report import Point, Step
 from advisor.techniques import TIERLESS, Technique, all_techniques
 from advisor.units import show
@@ -94,6 +94,8 @@ def _why(technique: Technique, before: Candidate, after: Candidate, ratio: float
             return f"Gives {show(freed)} of the card back. No change of the job is estimated for it."
         return "An action: what it frees cannot be estimated from the job."
     saved = words.saving(before.ledger, after.ledger, before.shown_bytes, after.shown_bytes)
+    if lowers_at_most(technique.id, after, before):
+        saved = words.bounded(before.ledger, after.ledger)
     flags = technique.judged(before.run, after.run)
     more = words.ring(after.run) if technique.id == "context-parallel" else words.host(before, after, end)
     if technique.tier == "hardware":
@@ -122,7 +124,7 @@ def alternatives(bench: Bench, start: Candidate, end: Candidate, *, spare: bool 
         if tried is None:
             continue
         faster = technique.tier == "spare" and tried.seconds_per_token < start.seconds_per_token and bench.fits(tried)
-        if not (faster if technique.tier == "spare" else lowers(tried, start)):
+        if not (faster if technique.tier == "spare" else lowers(tried, start) or lowers_at_most(name, tried, start)):
             continue
         if any(other.run is not None and other.run.job == tried.run.job for _, size, other in found if size == tried.used_bytes):
             continue  # one switch of the trainer that two techniques come to

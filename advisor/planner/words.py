@@ -54,6 +54,12 @@ def _elsewhere(before: Ledger, after: Ledger) -> str:
     return f" {_at(phase).capitalize()} {show(saved)} less is held{_moved(before.by_part(now.moment.id), after.by_part(later.moment.id), now.bytes)}."
 
 
+def bounded(before: Ledger, after: Ledger) -> str:
+    """What a change takes off the high end alone: ``How much it saves is not known: at most 7.4 GiB (...).``"""
+    high, then = before.totals()["max_allocated"].high, after.totals()["max_allocated"].high
+    return f"How much it saves is not known: at most {show(high - then)} (the high end of the estimate falls from {show(high)} to {show(then)})."
+
+
 def _at(phase: str) -> str:
     return {"loss": "at the loss", "step": "in the optimizer step", "forward": "in the forward pass", "backward": "in the backward pass"}.get(
         phase, f"in {phase}"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from advisor import diagnose
+from advisor.arithmetic import estimate
 from advisor.job import read_job
 from advisor.planner.lines import snippet
 from advisor.planner.measuring import Bench
@@ -256,3 +257,19 @@ def test_what_only_takes_time_back_stands_in_the_runner_up() -> None:
     assert [step.technique for step in made.steps] == ["fused-linear-loss"]
     assert "restore-flash-attention" in [step.technique for step in made.runner_up]
     assert made.runner_up[-1].fits_after
+
+
+def test_what_is_only_bounded_is_offered_as_unknown_and_never_as_zero() -> None:
+    """FSDP1 without its rate limiter holds as many gathered blocks as the host runs ahead: at most all of them."""
+    start = run(
+        model={"name": "meta-llama/Llama-3.1-8B"}, method={"kind": "full"}, batch={"micro_batch": 1, "seq_len": 4096}, framework={"name": "custom"},
+        parallel={"strategy": "fsdp1", "shard": 8, "limit_all_gathers": False}, hardware={"gpu": "a100-80gb", "gpus_per_node": 8},
+        activations={"checkpointing": "full"},
+    )  # fmt: skip
+    step = next(step for step in plan(start).alternatives if step.technique == "limit-all-gathers")
+    assert step.why.startswith("How much it saves is not known: at most ")
+    whole, limited = estimate(start).totals()["max_allocated"], estimate(step.run).totals()["max_allocated"]  # type: ignore[arg-type]
+    assert whole.expected == limited.expected
+    assert whole.high - limited.high > 4 * GIB
+    bounded = start.but(parallel={"limit_all_gathers": True})
+    assert "limit-all-gathers" not in [step.technique for step in plan(bounded).alternatives]
