@@ -13,6 +13,7 @@ from advisor.ledger import OUTSIDE_ALLOCATED, Holding
 # What serves no other requests: collectives allocate on streams of their own, and a block serves only its stream.
 APART = frozenset({"logits", "communication"})
 SHARDS = "gradient shards"  # apart too: torch/distributed/fsdp/_runtime_utils.py _post_backward_hook, _fully_shard/_fsdp_collectives.py foreach_reduce
+SMALL_PIECES = frozenset({"gradients", "optimizer"})  # of adapters: a matrix of up to 1 MiB has its gradient and states in the small pool
 COMING = frozenset({"activations", "attention", "dequantised"})  # the parts that a block's temporaries belong to
 TURNS = (at.BACKWARD_LAST, at.BACKWARD_FIRST)  # the moments at which a block runs backward
 BEFORE = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD})  # a block's temporaries are too small to serve the loss, which comes after them
@@ -57,8 +58,8 @@ class Spread(Struct, frozen=True):
         return max(collectives.values(), default=0) + max((size - collectives.get(m, 0) for m, size in self.moments.items()), default=0)
 
 
-def spread(held: Sequence[Holding], small: frozenset[str] = frozenset()) -> Spread:
-    """Holdings on the card, added up; ``small``: parts that live in the small pool."""
+def spread(held: Sequence[Holding], small: float = 0.0) -> Spread:
+    """Holdings on the card, added up; ``small``: how much of gradients and states lives in the small pool."""
     groups: dict[str, dict[frozenset[str], int]] = {"rest": {}}
     stranded, running = 0, 0
     for h in held:
@@ -67,15 +68,19 @@ def spread(held: Sequence[Holding], small: frozenset[str] = frozenset()) -> Spre
             continue
         if part in COMING and STRANDED in h.values:
             stranded, running = round(h.bytes * (h.values[STRANDED] - 1)), h.values[RUNNING_BYTES]
-        if part in small:
-            part = "small"
-        elif part == "gradients" and h.layout == "sharded":  # what reduce-scatter gives: born on the stream of the collective
+        size = h.bytes
+        if small and part in SMALL_PIECES:
+            kept = round(small * size)
+            group = groups.setdefault("small", {})
+            group[h.moments] = group.get(h.moments, 0) + kept
+            size -= kept
+        if part == "gradients" and h.layout == "sharded":  # what reduce-scatter gives: born on the stream of the collective
             part = SHARDS
         elif part not in APART:
             part = "rest"
         group = groups.setdefault(part, {})
         alive = h.moments
-        group[alive] = group.get(alive, 0) + h.bytes
+        group[alive] = group.get(alive, 0) + size
     moments: dict[str, int] = {}
     parts: dict[str, dict[str, int]] = {}
     for part, group in groups.items():

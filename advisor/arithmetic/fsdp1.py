@@ -97,6 +97,24 @@ def _kept_by_hooks(ctx: Context) -> Iterator[Holding]:
     )  # fmt: skip
 
 
+def waiting(ctx: Context) -> int:
+    """Bytes that are freed and serve no request yet: ``record_stream`` holds them until the other stream has passed them.
+
+    The host runs ahead of the card by two frees of gathered units (_runtime_utils.py _unshard: the rate limiter waits for the third), so that one
+    unit more is reserved than are gathered at a moment. A unit's gradient waits in the same way for its reduction (_post_backward_hook), and where
+    that is in another dtype its cast is made on the reduction's stream, where the one before still waits; the root's is a block of its own size.
+    """
+    block = largest_block(ctx)
+    total = 0 if stays_whole(ctx) else gathered(ctx, block)
+    trained, each = block.trained, unsharded(ctx)
+    if trained and not unsynced(ctx):
+        total += trained * each
+        if ctx.reduce != each:
+            root = ctx.counts.outer.trained
+            total += ctx.reduce * (2 * trained + (root if root > trained else 0))
+    return total
+
+
 def gradients(ctx: Context) -> Iterator[Holding]:
     """Unsharded gradients on their way, and the shards they end in."""
     c, n, each = ctx.counts, ctx.shard, unsharded(ctx)

@@ -65,9 +65,8 @@ def materialised(form: str, logits: int, version: tuple[int, ...] | None, own_lo
     if form == "fused":  # Triton cross entropy on the fp32 logits: keeps them, writes the gradient over them
         forward = held + up + copy
         backward = (copy or up) + (up if shift else 0)  # gradient in place, then the shift's backward fills zeros of the whole
-        return Loss(
-            forward, max(backward, up + logits), outputs, f"{note} + fp32 + shifted copy; gradient in place", "fused cross entropy on ForCausalLMLoss's logits"
-        )
+        why, source = f"{note} + fp32 + shifted copy; gradient in place", "fused cross entropy on ForCausalLMLoss's logits"
+        return Loss(forward, max(backward, up + logits), outputs, why, source, narrow=float(logits) if logits < 4 else 0.0)
     if form == "full":
         soft = 4 if autocast else logits
         return Loss(

@@ -79,3 +79,17 @@ def test_adapters_with_dropout_under_fsdp1_as_measured() -> None:
     )
     assert ledger.peak().moment.id == "backward.first-block"
     assert ledger.peak().bytes == pytest.approx(15_144_870_400, rel=0.0005)
+
+
+def test_what_waits_for_another_stream_is_reserved_and_not_allocated() -> None:
+    """A gathered unit more, its gradient, and where the reduction is in another dtype two casts of a unit and one of the larger root."""
+    parallel = {"strategy": "fsdp1", "shard": 8, "prefetch": "backward-pre"}
+    fp32, same = (estimate(job(LLAMA_8B, precision={**FP32, "reduce": reduce}, optimizer={"states": "fp32"}, parallel=parallel)) for reduce in ("fp32", "bf16"))
+    block = 4096 * (2 * 4096 + 2 * 1024) + 3 * 4096 * 14336 + 2 * 4096
+    root = 2 * 128256 * 4096 + 4096
+    late = [next(h for h in ledger.holdings if h.part == "allocator").values["freed_late"] for ledger in (fp32, same)]
+    assert late == [2 * 2 * block + 4 * (2 * block + root), 2 * 2 * block]
+    assert fp32.peak().bytes == same.peak().bytes
+    frozen = {"kind": "lora", "rank": 8, "targets": "attention", "adapter_dtype": "bf16"}
+    adapted = estimate(job(LLAMA_8B, method=frozen, parallel={**parallel, "wrap": {"adapters": "apart"}}))
+    assert next(h for h in adapted.holdings if h.part == "allocator").values["freed_late"] == pytest.approx(2 * block, rel=0.01)

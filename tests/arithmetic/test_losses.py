@@ -47,3 +47,9 @@ def test_a_loss_in_chunks_holds_less_than_a_whole_one(framework: str) -> None:
         ledger = estimate(job(activations={"loss": form}, framework={"name": framework}).but(model={"source": source}))
         sizes[form] = sum(h.bytes for h in ledger.holdings if h.part == "logits" and "loss.backward" in h.moments)
     assert 0 < sizes["chunked"] < sizes["full-fp32"]
+
+
+@pytest.mark.parametrize(("version", "bytes_each"), [((4, 45, 2), 10), ((4, 48, 1), 10), ((4, 49), 6)])
+def test_a_fused_loss_leaves_the_narrow_logits_block_beside_the_wide_ones(version: tuple[int, ...], bytes_each: float) -> None:
+    """bf16 logits 2, their fp32 copy 4 and, until 4.49, the shifted copy 4: the narrow block serves neither, whether or not it still lives."""
+    assert materialised("fused", 2, version, own_loss=False, autocast=True).cached == bytes_each

@@ -109,3 +109,14 @@ def test_several_ranks_hold_communication_buffers() -> None:
     one = {"gpus_per_node": 1}
     alone, many = estimate(job(hardware=one)), estimate(job(parallel={"strategy": "ddp", "shard": 8}))
     assert many.outside("context") > alone.outside("context")
+
+
+@pytest.mark.parametrize(("rank", "targets", "reused"), [(16, "attention", True), (256, "all-linear", False)])
+def test_small_states_of_adapters_on_one_card_split_no_block_of_the_loss(rank: int, targets: str, reused: bool) -> None:
+    adapted = {"kind": "lora", "rank": rank, "targets": targets, "adapter_dtype": "fp32"}
+    wide = {"hidden_size": 2048, "intermediate_size": 8192, "vocab_size": 128000}
+    ledger = estimate(job(wide, method=adapted))
+    v = next(h for h in ledger.holdings if h.part == "allocator").values
+    assert v["blocks_reused"] < v["parts_apart"]
+    expected = v["blocks_reused"] if reused else (v["blocks_reused"] + v["parts_apart"]) // 2
+    assert ledger.outside("allocator") == expected - v["peak"]

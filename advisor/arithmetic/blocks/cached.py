@@ -6,14 +6,13 @@ merged with free neighbours of the same segment; else a new segment (20 MiB belo
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 from advisor.arithmetic.blocks.tape import Counted, Size
 from advisor.units import MIB
 
 Event = tuple[int, int]  # (id, bytes): a birth; (id, 0): its death
-Piece = tuple[int, int]  # start within the segment, size
-
 
 REFERENCE_TOKENS, REFERENCE_KEYS = 4096, 2048  # two sequences: what the share is taken at; block sizes grow with tokens, so it hardly moves
 _KNOWN: dict[int, tuple[Counted, float]] = {}
@@ -39,46 +38,46 @@ def _at_reference(size: Size) -> int:
 
 def needed(events: Iterable[Event]) -> tuple[int, int]:
     """Bytes reserved for a sequence, and the most that were alive at once."""
-    free: list[list[Piece]] = []  # of each segment, in order
-    held: dict[int, tuple[int, int, int, int]] = {}  # id -> segment, start, bytes taken, bytes asked for
-    reserved = alive = peak = 0
+    free: list[tuple[int, int]] = []  # (room, start), smallest first; segments are far apart, so that a place says its segment
+    starts: dict[int, int] = {}  # of free pieces: start -> room
+    ends: dict[int, int] = {}  # end -> start
+    held: dict[int, tuple[int, int, int]] = {}  # id -> start, bytes taken, bytes asked for
+    reserved = alive = peak = place = 0
+
+    def put(start: int, room: int) -> None:
+        insort(free, (room, start))
+        starts[start], ends[start + room] = room, start
+
+    def take(start: int) -> int:
+        room = starts.pop(start)
+        del ends[start + room]
+        del free[bisect_left(free, (room, start))]
+        return room
+
     for number, size in events:
         if size:
-            found = _best(free, size)
-            if found is None:
-                whole = 20 * MIB if size < 10 * MIB else -(-size // (2 * MIB)) * 2 * MIB
-                reserved += whole
-                free.append([(0, whole)])
-                found = (len(free) - 1, 0)
-            segment, index = found
-            start, room = free[segment].pop(index)
+            at = bisect_left(free, (size, 0))
+            if at < len(free):
+                start = free[at][1]
+                room = take(start)
+            else:
+                room = 20 * MIB if size < 10 * MIB else -(-size // (2 * MIB)) * 2 * MIB
+                start, place = place, place + room + 1
+                reserved += room
             taken = size if room - size > MIB else room
             if room > taken:
-                free[segment].insert(index, (start + taken, room - taken))
-            held[number] = (segment, start, taken, size)
+                put(start + taken, room - taken)
+            held[number] = (start, taken, size)
             alive += size
             peak = max(peak, alive)
         elif number in held:
-            segment, start, taken, asked = held.pop(number)
-            free[segment] = _merged(sorted((*free[segment], (start, taken))))
+            start, taken, asked = held.pop(number)
             alive -= asked
+            if start + taken in starts:
+                taken += take(start + taken)
+            before = ends.get(start)
+            if before is not None:
+                taken += take(before)
+                start = before
+            put(start, taken)
     return reserved, peak
-
-
-def _best(free: list[list[Piece]], size: int) -> tuple[int, int] | None:
-    best: tuple[int, int, int] | None = None
-    for segment, pieces in enumerate(free):
-        for index, (_, room) in enumerate(pieces):
-            if room >= size and (best is None or room < best[0]):
-                best = (room, segment, index)
-    return None if best is None else (best[1], best[2])
-
-
-def _merged(pieces: list[Piece]) -> list[Piece]:
-    out: list[Piece] = []
-    for start, size in pieces:
-        if out and out[-1][0] + out[-1][1] == start:
-            out[-1] = (out[-1][0], out[-1][1] + size)
-        else:
-            out.append((start, size))
-    return out
