@@ -48,6 +48,7 @@ def decode(keys: Sequence[Key], tables: Sequence[Table], name: str, *, last_wins
     refused: list[NotUnderstood] = []
     taken: set[int] = set()
     joint: set[tuple[str, str, int]] = set()  # a group of keys is understood once
+    unread: dict[tuple[str, str], str] = {}  # what a value that is no literal was to say: Trainer(model=model), where the model is named elsewhere
     for position, key in enumerate(keys):
         claimed = _claim(key, tables)
         if claimed is None:
@@ -56,6 +57,8 @@ def decode(keys: Sequence[Key], tables: Sequence[Table], name: str, *, last_wins
         for entry in entries:
             number = table.entries.index(entry)
             if entry.field is not None:
+                if isinstance(key.value, Unread):
+                    unread[f"{name}:{key.line}", f"{key.path} = {key.value}"] = entry.field
                 _plain(key, entry, number, name, found, refused, taken, position, last_wins)
             elif (mark := (table.name, key.scope, number)) not in joint:
                 joint.add(mark)
@@ -63,8 +66,13 @@ def decode(keys: Sequence[Key], tables: Sequence[Table], name: str, *, last_wins
             elif position not in taken:  # a second call of the same kind
                 taken.add(position)
                 _again(key, keys, name, refused)
+    refused = [item for item in refused if item.why != _NOT_LITERAL or not _said(unread.get((item.where, item.text)), found)]
     ordered = sorted(found.values(), key=lambda f: f.fact.field)
     return Decoded(tuple(f.fact for f in ordered), (*refused, *_rest(keys, tables, name, taken)), frozenset(taken))
+
+
+def _said(field: str | None, found: Mapping[str, _Found]) -> bool:
+    return field is not None and field in found and not found[field].weak
 
 
 def _claim(key: Key, tables: Sequence[Table]) -> tuple[Table, tuple[Entry, ...]] | None:

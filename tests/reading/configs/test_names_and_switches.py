@@ -42,3 +42,27 @@ def test_trls_command_names_the_objective(launch: str, objective: str) -> None:
     found = read([("go.sh", command)])
     assert found.job.objective == objective
     assert found.job.framework.name == "trl"
+
+
+def missed(*texts: tuple[str, str]) -> list[str]:
+    return [item.text for item in read(list(texts)).evidence.not_understood]
+
+
+def test_a_variable_is_no_riddle_where_its_value_is_known() -> None:
+    rest = "a = TrainingArguments(output_dir='o', per_device_train_batch_size={})\nTrainer(model=m, args=a).train()\n"
+    script = "m = AutoModelForCausalLM.from_pretrained('gpt2-medium')\n" + rest.format(2)
+    assert missed(("t.py", script)) == []
+    unknown = missed(("t.py", "m = build()\n" + rest.format("size()")))
+    assert any(text.startswith("per_device_train_batch_size = ") for text in unknown)
+
+
+def test_what_is_used_or_moves_no_memory_is_not_called_unknown() -> None:
+    grpo = "c = GRPOConfig(output_dir='o', per_device_train_batch_size=4, beta=0.02, bf16=True)\nGRPOTrainer(model='gpt2', args=c).train()\n"
+    verl = (
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=Qwen/Qwen2.5-0.5B "
+        "actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.actor.fsdp_config.use_orig_params=True"
+    )
+    fsdp = "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nnum_processes: 4\nfsdp_config:\n  fsdp_version: 1\n  fsdp_use_orig_params: true\n"
+    assert missed(("t.py", grpo)) == []
+    assert missed(("t.sh", verl)) == []
+    assert missed(("t.yaml", fsdp)) == []
