@@ -20,6 +20,8 @@ from advisor.evidence import Evidence, Fact
 from advisor.job import Job, OtherGpu
 from advisor.units import GIB
 
+SAME_CARD = 0.02  # of the total: what ECC, driver and firmware take differs by less, two sizes of a card by more
+
 INEFFECTIVE: Mapping[str, Mapping[str, Any]] = {
     # field of an "ineffective" deviation -> how the job looks when that setting does nothing
     "activations.checkpointing": {"activations": {"checkpointing": "none"}},
@@ -111,12 +113,20 @@ class Run(Struct, frozen=True, dict=True):
             total, why = round(hardware.gpu.memory_gib * GIB), f"the memory stated for {hardware.gpu.name}"
         elif self.card is not None:
             total, why = self.card.usable()
+            if (printed := self._printed_total(total)) is not None:
+                total, why = printed, f"the total that the error prints; {self.card.name}"
         else:
             return None
         if hardware.memory_fraction is not None:
             total, why = round(total * hardware.memory_fraction), f"{why}, times the cap of {hardware.memory_fraction:g}"
         others = round((hardware.other_processes_gib or 0) * GIB) + sum(d.bytes for d in self.deviations if d.kind == "foreign")
         return total - others, f"{why}, less what others hold" if others else why
+
+    def _printed_total(self, total: int) -> int | None:
+        """The card's total as its own error prints it, where it is the catalogue's but for a driver or a firmware; of another card, not."""
+        failure = self.seen.failure if self.seen is not None and "hardware.gpu" not in self.changed else None
+        printed = failure.capacity_bytes if failure is not None and failure.kind == "gpu-memory" else None
+        return printed if printed is not None and abs(printed - total) <= SAME_CARD * total else None
 
     @property
     def world(self) -> int:

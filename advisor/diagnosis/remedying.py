@@ -17,6 +17,7 @@ from advisor.techniques import TIERLESS, NotApplicable, all_techniques
 FIRST_STEPS = 2  # a person reads the first two
 BEYOND = "These steps are about something that no estimate of the training job covers."
 OTHERWISE = "Or this in its place, not on top of it."
+SAID_FROM = 0.5  # of the cause's probability
 CLEARLY, TIMES_SECOND = 0.5, 2.0  # a cause is clearly the first: its probability, and how often that of the second
 
 
@@ -47,6 +48,26 @@ def with_cures(plan: Plan, findings: Sequence[Finding], real: Run) -> Plan:
     # The plan's own steps are estimated from the run as it is, and the cure is not one of them: it has no figure, so that theirs go on from each other.
     first = replace(cures[0], estimated=False, before_bytes=None, after_bytes=None)
     return replace(plan, steps=(first, *(step for step in plan.steps if step.technique != first.technique)))
+
+
+def said_why(plan: Plan, findings: Sequence[Finding], real: Run) -> Plan:
+    """The plan that says why the likely cause's own remedies are no steps of it: a plan that passes them over in silence looks like an error."""
+    top = findings[0] if findings else None
+    if top is None or top.tier == "hardware" or top.confidence < SAID_FROM or not plan.steps or any(step.technique in top.remedies for step in plan.steps):
+        return plan
+    why = []
+    for name in top.remedies:
+        technique = all_techniques().get(name)
+        try:
+            changed = technique.apply(real) if technique is not None else None
+        except JobError:
+            continue
+        if isinstance(changed, NotApplicable):
+            why.append(f"{title(name)}: {changed.reason}")
+        if len(why) == FIRST_STEPS:
+            break
+    said = f" Not the cause's own remedies, because they do not apply. {'. '.join(why)}." if why else ""
+    return replace(plan, summary=f"{plan.summary}{said}")
 
 
 def _adds(step: Step) -> bool:

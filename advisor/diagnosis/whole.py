@@ -13,7 +13,7 @@ from advisor.diagnosis import deciding, following, inconsistent, question, savin
 from advisor.diagnosis.as_it_runs import as_it_runs
 from advisor.diagnosis.outcome import outcome, relevant
 from advisor.diagnosis.phase import phase_of
-from advisor.diagnosis.remedying import with_cures
+from advisor.diagnosis.remedying import said_why, with_cures
 from advisor.evidence import Evidence, Fact
 from advisor.job import Job
 from advisor.report import Finding, Plan, Question, Report
@@ -136,4 +136,4 @@ def _plan(run: Run, findings: Sequence[Finding], verdict: str, evidence: Evidenc
 
     causes = [f for f in findings if f.confidence >= PLANNED_FROM] or list(findings[:1])
     made = plan(run, causes=causes, margin_bytes=margin_bytes, evidence=evidence)
-    return with_cures(made, findings, run) if evidence.failure is not None or not made.steps else made
+    return said_why(with_cures(made, findings, run), findings, run) if evidence.failure is not None or not made.steps else made

@@ -12,6 +12,7 @@ from advisor.planner.measuring import Bench, Candidate, technique_of
 from advisor.planner.offering import by_saving, options
 from advisor.planner.searching import descend, shrink
 from advisor.planner.stepping import alternatives, frontier, steps, title
+from advisor.planner.words import PART_WORDS
 from advisor.report import Plan
 from advisor.units import show
 
@@ -25,7 +26,9 @@ def nothing_fits(bench: Bench, start: Candidate, freed: Candidate, first: frozen
     kept = [c for c in able if all(change in c.changes for change in freed.changes)] or able or [freed]
     least = min(kept, key=lambda c: c.used_bytes)
     part, size = max(least.ledger.by_part().items(), key=lambda x: x[1], default=("nothing", 0))
-    irreducible = f"After all of it {part} still needs {show(size)} of the {show(least.capacity_bytes or 0)} usable; all together {show(least.used_bytes)}."
+    named = PART_WORDS.get(part, part)
+    irreducible = f"On a card as it is, with all that can be changed, {show(least.used_bytes)} are needed of {show(least.capacity_bytes or 0)} usable: "
+    irreducible += f"{show(size)} of it {named}."
     hardware = smallest_that_fits(bench, least)
     light = min((c for c in kept if not _last_resorts(c)), key=lambda c: c.used_bytes, default=least)
     if hardware is not None:

@@ -20,6 +20,7 @@ PART_WORDS = {
     "rollout-cache": "the engine's cache",
 }
 NEGLIGIBLE = 1 << 20
+SAME_TIME = 0.015  # less than the estimate of time can tell: "no change in speed" in every form
 
 
 def saving(before: Ledger, after: Ledger, used_before: int, used_after: int) -> str:
@@ -97,7 +98,7 @@ def price(ratio: float | None) -> str:
     """What it costs in time."""
     if ratio is None:
         return ""
-    if abs(ratio - 1) < 0.01:
+    if abs(ratio - 1) < SAME_TIME:
         return " A token takes as long as before."
     return f" A token takes {abs(ratio - 1) * 100:.0f}% {'longer' if ratio > 1 else 'less'} (estimated)."
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
+from advisor.planner.words import SAME_TIME
 from advisor.report import Step
 from advisor.units import show
 
@@ -12,7 +13,7 @@ _OWN = "Your training script"
 
 def cost(ratio: float) -> str:
     """A ratio of step times in words."""
-    if abs(ratio - 1) < 0.015:
+    if abs(ratio - 1) < SAME_TIME:
         return "no change in speed"
     return f"takes {ratio - 1:.0%} more time" if ratio > 1 else f"takes {1 - ratio:.0%} less time"
 

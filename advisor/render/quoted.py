@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from advisor.evidence import Failure
-from advisor.ledger import Ledger
+from advisor.ledger import Ledger, Peak
+from advisor.render.words import moment as moment_of
 from advisor.units import show
 
 CLOSE = 0.1  # a difference that the estimate's own error covers: the median error is a few percent, nine in ten within a quarter
+
+
+# A step's frames do not tell these apart: the loss is computed in the model's forward, and its gradients are the first of the backward pass.
+_BESIDE = {"forward": ("forward", "loss"), "loss": ("forward", "loss", "backward"), "backward": ("loss", "backward")}
+
+
+def _at(ledger: Ledger, phase: str | None) -> Peak:
+    """The largest moment of the phase in which it failed; of all where the text does not settle it, or the estimate has no such phase."""
+    there = tuple(p for p in _BESIDE.get(phase or "", (phase,)) if p in ledger.phases())
+    found = ledger.peak(there) if there else ledger.peak()
+    return found if found.bytes else ledger.peak()
 
 
 def quoted(failure: Failure | None, ledger: Ledger | None) -> str | None:
@@ -20,13 +32,14 @@ def quoted(failure: Failure | None, ledger: Ledger | None) -> str | None:
     said = f"PyTorch had allocated {show(failure.allocated_bytes)}{of}{more}."
     if ledger is None or not ledger.peak().bytes:
         return said
-    explained = ledger.peak().bytes
+    peak = _at(ledger, failure.phase)
+    explained, moment = peak.bytes, moment_of(peak.phase) if failure.phase is not None else "at the peak"
     gap = needed - explained
     if abs(gap) <= CLOSE * needed:
-        return f"{said} The estimate explains it: {show(explained)} allocated at the peak."
+        return f"{said} The estimate explains it: {show(explained)} allocated {moment}."
     if gap > 0:
-        return f"{said} The estimate explains {show(explained)} of these {show(needed)}; {show(gap)} are not explained by what is known so far."
+        return f"{said} The estimate explains {show(explained)} {moment} of these {show(needed)}; {show(gap)} are not explained by what is known so far."
     return (
-        f"{said} That makes {show(needed)}. The estimate's peak is {show(explained)}, {show(-gap)} above it: "
+        f"{said} That makes {show(needed)}. The estimate has {show(explained)} {moment}, {show(-gap)} above it: "
         "had this request been granted, a later one would have failed, or the run holds less than was assumed."
     )

@@ -70,6 +70,9 @@ def estimate(run: Run, ledger: Ledger | None, verdict: str, sentence: str, paper
         names = {"max_allocated": "PyTorch allocated", "max_reserved": "PyTorch reserved", "device_used": "nvidia-smi shows", "host": "Host RAM of this rank"}
         for name, label in names.items():
             t = totals[name]
+            if name == "host" and not t.high:  # unknown is not zero: what reading a checkpoint and loading data take is no part of this
+                paper.lines.append(f"  {label:<22} {'nothing':>10}   (moved there by the job; loading and data come on top, see plan --before)")
+                continue
             paper.lines.append(f"  {label:<22} {show(t.expected):>10}   ({show(t.low)} to {show(t.high)})")
     _missing(paper, run)
     _assumed(paper, [fact for fact in run.facts.values() if fact.kind in ("assumed", "inferred")])

@@ -57,6 +57,8 @@ def _never(run: Run, evidence: Evidence) -> str | None:
     least, capacity = least_state(run, evidence), counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
     if least is None or capacity is None or least < 0.95 * capacity or not gpus_known(run):
         return None
+    if gpus(run) == 1:
+        return f"what the one GPU has to hold is {show(least)} on a card of {show(capacity)}"
     return f"even divided over all {gpus(run)} GPUs, what each has to hold then is {show(least)} on a card of {show(capacity)}"
 
 
