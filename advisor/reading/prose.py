@@ -12,6 +12,7 @@ from functools import lru_cache
 from advisor import cards
 from advisor.architecture import presets
 from advisor.evidence import Fact
+from advisor.reading import degrees
 from advisor.reading.merge import PROSE, Ranked
 from advisor.reading.pattern import pattern as lazily
 
@@ -26,6 +27,7 @@ _CARD = (
 _COUNTED = lazily(rf"(?<![\w.])(\d{{1,4}}) ?(?:[x×*] ?|(?:NVIDIA )?(?=(?:A|H|V|B|L|T)\d))({_CARD})(?![\w])", re.IGNORECASE)
 _AFTER = lazily(rf"(?<![\w-])({_CARD}) ?[x×*] ?(\d{{1,4}})(?![\w.])", re.IGNORECASE)
 _ALONE = lazily(rf"(?<![\w/-])({_CARD})(?![\w-])")
+_SINGLE = lazily(r"\b(?:single|(?:only|just|on) (?:one|1))\s{1,2}(?:NVIDIA )?$", re.IGNORECASE)
 _NUMBER_ALONE = lazily(r"\b(?:a|an|one|single|my|the|two|four|\d{1,2} ?x?) ([345]0[5-9]0(?: ?Ti)?)(?![\w.,]*\d)\b", re.IGNORECASE)
 _GPUS = lazily(r"(?<![\w.])(\d{1,4}|two|four|eight|single|one) (?:gpus?|cards)\b", re.IGNORECASE)
 _NODES = lazily(r"(?<![\w.])(\d{1,4}|two|three|four|eight) nodes?\b", re.IGNORECASE)
@@ -57,6 +59,7 @@ _COLOCATED = lazily(
     r"\bco-?locat\w+\b[^.;]{0,40}\b(?:vllm|sglang)\b",
     re.IGNORECASE,
 )
+_FRACTION = lazily(r"\bgpu_memory_utilization\b\W{0,4}(?:of |is )?(0?\.\d{1,3})\b")
 _OBJECTIVE = lazily(r"(?<![\w/.-])(DPO|GRPO|KTO|ORPO|RLOO)(?![\w/.-])")
 _RECOMPUTED = lazily(
     r"(\b(?:no|without|not using|disabled?) )?\b(?:gradient|activation) checkpointing\b(?!\W{0,3}(?:\w+ )?(?:off|false|disabled))", re.IGNORECASE
@@ -82,6 +85,7 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     )
 )
 _EVALUATING = lazily(r"\b(?:test|eval|valid|infer)\w*\b(?!.*\btrain)", re.IGNORECASE)  # the batch that a sentence speaks of is that of the evaluation
+_OF_ALL = lazily(r"\b(?:global|total|effective|overall)[-_ ]$", re.IGNORECASE)  # the batch of all ranks and accumulation steps
 _SETTING_WORDS = ("batch", "seq", "context", "source", "max", "cutoff", "block", "accum", "lora", "长度")
 # "median 310, max 3980 tokens", "lengths: p50=410 p95=2.1k max=8k": two such figures on a line that speaks of tokens or lengths
 _SPREAD = lazily(
@@ -137,13 +141,16 @@ def _found(text: str) -> Iterator[tuple[str, object]]:
     yield from _hardware(text)
     lowered = text.lower()
     for field, pattern in _SETTINGS if _DIGIT.search(text) and any(word in lowered for word in _SETTING_WORDS) else ():
-        if (m := pattern.search(text)) is not None:
+        if (m := next((m for m in list(pattern.finditer(text))[:6] if not _OF_ALL.search(text[: m.start()])), None)) is not None:
             value = int(m[1].replace(",", "")) * (1024 if m[2] else 1)
             if field == "batch.micro_batch" and _EVALUATING.search(text[: m.start()]):
                 field = "eval.micro_batch"
             if 1 <= value <= 1 << 24:
                 yield field, value
+    if "utilization" in lowered and _COLOCATED.search(text) and (m := _FRACTION.search(text)) is not None:
+        yield "rollout.memory_fraction", float(m[1])
     yield from _lengths(text, lowered)
+    yield from degrees.layout(text)
     if (name := model_in(text)) is not None:
         yield "model.name", name
 
@@ -170,6 +177,7 @@ def _hardware(text: str) -> Iterator[tuple[str, object]]:
         name, count = m[1], int(m[2])
     elif (m := _ALONE.search(text)) is not None:
         name = m[1]
+        count = 1 if _SINGLE.search(text[: m.start()]) else None
     elif (m := _NUMBER_ALONE.search(text)) is not None:
         name = f"RTX {m[1]}"
     if count is None and (m := _COUNTED_CHINESE.search(text)) is not None:
@@ -183,14 +191,19 @@ def _hardware(text: str) -> Iterator[tuple[str, object]]:
             yield "hardware.gpu", {"name": f"a card of {size} GB", "memory_gib": float(size)}
     if count is None and (c := _CARDS_CHINESE.search(text)) is not None:
         count = 1 if c[2] is None else _CHINESE_NUMBERS.get(c[2]) or int(c[2])
+    if (both := degrees.nodes(text)) is not None:
+        yield "hardware.nodes", both[0]
+        count = both[1]
     if count is None and name is None:
         if (g := _GPUS.search(text)) is not None:
             count = _WORDS.get(g[1].lower()) or int(g[1])
         else:
             return
-    nodes = _NODES.search(text)
+    nodes = _NODES.search(text) if both is None else None
     if nodes is not None:
-        yield "hardware.nodes", _WORDS.get(nodes[1].lower()) or int(nodes[1])
+        told_nodes = _WORDS.get(nodes[1].lower()) or int(nodes[1])
+        yield "hardware.nodes", told_nodes
+        count = degrees.of_each(count, told_nodes) if count is not None else None
     if count is not None and 1 <= count <= 4096:
         yield "hardware.gpus_per_node", count
     if name is not None and (card := _card(name.strip())) is not None:

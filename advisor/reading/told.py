@@ -57,7 +57,7 @@ _COMMA = pattern(r"[\uff0c,]")
 _CHINESE = pattern(r"[\u4e00-\u9fff]")
 _WORDS = pattern(r"[A-Za-z]{2,}")
 _NOT_STATED = pattern(
-    r"\b(?:no|not|never|without|avoid\w*|prevent\w*|instead of|until|if|whether|would|could|might|may|should|will|can|want|trying to|in order to|"
+    r"\b(?:no|not|never|without|avoid\w*|prevent\w*|instead of|until|if|whether|would|could|might|may|should|will|can|want|trying to|in order to|thought|"
     r"before it|so that|used to|solve[ds]?|fix\w*|handle\w*|isn't|doesn't|didn't|don't|wasn't|n't)\b(?=.*(?:OOM|out[ -]of|ran out|run out))|\?\s*$",
     re.IGNORECASE,
 )
@@ -99,7 +99,7 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"\b(?:as soon as|once|when) (?:the )?(?:evaluation|validation|eval) (?:starts|begins|runs)|"
             r"\b(?:in|at|during|while|when|for|on) (?:the |my )?(?:evaluat\w+|validati\w+|validating|eval\b|eval(?:uation)? step)",
         ),
-        ("backward", r"\b(?:in|at|during|on) (?:the )?(?:loss\.)?backward\b"),
+        ("backward", r"\b(?:in|at|during|on) (?:the )?(?:first |second )?(?:loss\.)?backward\b"),
         ("forward", r"\b(?:in|at|during|on) (?:the )?forward\b"),
         (
             "eval",

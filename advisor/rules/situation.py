@@ -25,9 +25,13 @@ _ALL_PARAMS = re.compile(  # peft PeftModel.print_trainable_parameters; nanoGPT,
 )
 _SCALE = {"K": 10**3, "M": 10**6, "B": 10**9}
 _SIZE_IN_NAME = pattern(r"(?<![A-Za-z0-9.])(\d{1,4}(?:\.\d{1,2})?)[bB](?![A-Za-z0-9])")
-_SIZE_SAID = pattern(r"(?<![\w.-])(?<!\d)(\d{1,3}(?:\.\d{1,2})?) ?(?:B|b|billion)(?![A-Za-z0-9])(?! tokens)", re.IGNORECASE)
+_SIZE_SAID = pattern(
+    r"(?<![\w.-])(?<!\d)(\d{1,3}(?:\.\d{1,2})?) ?(?:B|b|billion)(?![A-Za-z0-9])(?! ?(?:tokens|samples|images|pairs|examples|steps))", re.IGNORECASE
+)
 _SIZE_SAID_CHINESE = pattern(r"(?<![A-Za-z0-9.])(\d{1,3}(?:\.\d{1,2})?)[Bb](?![A-Za-z0-9])")
-_OF_A_MODEL = pattern(r"model|模型|param|参数|\bLLM|llama|vicuna|qwen|mistral|chatglm|baichuan|fine-?tun|微调", re.IGNORECASE)
+_OF_A_MODEL = pattern(
+    r"model|模型|param|参数|\bLLM|llama|vicuna|qwen|mistral|chatglm|baichuan|fine-?tun|微调|\bq?lora\b|\bSFT\b|\bDPO\b|\bGRPO\b", re.IGNORECASE
+)
 QUANTISED = frozenset({"nf4", "fp4", "int8", "gptq-int4", "awq-int4", "fp8", "mxfp4"})
 
 

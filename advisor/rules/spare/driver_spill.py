@@ -85,7 +85,7 @@ RULE = Rule(
             2.0,
             "shared GPU memory is in use",
             "Windows task manager 'Shared GPU memory'; NVIDIA control panel 'CUDA - Sysmem Fallback Policy'",
-            pattern=r"[Ss]hared GPU memory|[Ss]ysmem [Ff]allback",
+            pattern=r"[Ss]hared GPU memory|[Ss]ysmem [Ff]allback|共享 ?GPU ?(?:内存|显存)",
         ),
     ),
     remedies=("leave-headroom", "smaller-micro-batch"),

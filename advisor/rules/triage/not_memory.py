@@ -52,7 +52,8 @@ RULE = Rule(
             "a kernel's on-chip shared memory is meant, not the card's memory",
             "triton/runtime/errors.py OutOfResources: 'out of resource: shared memory, Required: n, Hardware limit: m'; torch inductor static launcher, "
             "as an OutOfMemoryError: 'out of resource: kernel Required: n Hardware limit:m'",
-            pattern=r"OutOfResources|out of resource: (shared memory|threads|registers)|out of resource: \S+,? Required: \d+,? Hardware limit",
+            pattern=r"OutOfResources|out of resource: (shared memory|threads|registers)|out of resource: \S+,? Required: \d+,? Hardware limit|"
+            r"ptxas\b.{0,120}\b(too much shared data|shared memory)\b",
         ),
         Mark(
             "not-memory-shape",
@@ -126,6 +127,7 @@ RULE = Rule(
             text=trace("triton/runtime/jit.py|run|kernel = self.compile(")
             + "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 163840, Hardware limit: 101376\n",
         ),
+        Example("the assembler's word for it", text="ptxas error   : Entry function 'k_0d1d' uses too much shared data (0x1c400 bytes, 0x18c00 max)\n"),
         Example(
             "the same from inductor's own launcher, as an out-of-memory error",
             text="torch.OutOfMemoryError: out of resource: triton_per_fused_add_7 Required: 73728 Hardware limit:49152 "
