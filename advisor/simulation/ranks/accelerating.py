@@ -1,7 +1,10 @@
 """FSDP as Hugging Face's Trainer and accelerate set it up: accelerate's own plugin, wrapping policy and widening of what trains.
 
+Trainer gives accelerate peft's own policy for adapters under FSDP1 alone: it does so where the optimizer is made after the model is divided, which FSDP2
+does not allow (transformers 4.57.1 and 5.24 ``delay_optimizer_creation``). FSDP2's units are the blocks, adapters within them.
+
 Read: accelerate 1.0.1 and 1.15.0 accelerator.py ``prepare_model`` and utils/fsdp_utils.py ``fsdp2_prepare_model``; transformers 4.48.1
-trainer.py ``_fsdp_qlora_plugin_updates``; peft 0.13.2 utils/other.py ``fsdp_auto_wrap_policy``.
+trainer.py ``_fsdp_qlora_plugin_updates`` (5.24: distributed/fsdp.py ``update_fsdp_plugin_peft``); peft 0.13.2 utils/other.py ``fsdp_auto_wrap_policy``.
 """
 
 from __future__ import annotations
@@ -99,7 +102,7 @@ def _plugin(model: torch.nn.Module, job: Job, **more: Any) -> Any:
             written.pop(old)
     plugin: Any = FullyShardedDataParallelPlugin(**written)
     plugin.set_auto_wrap_policy(model)
-    if hasattr(model, "peft_config"):
+    if hasattr(model, "peft_config") and "fsdp_version" not in more:
         other: Any = importlib.import_module("peft.utils.other")
         plugin.auto_wrap_policy = other.fsdp_auto_wrap_policy(model)
     compute = _mixed(job)
