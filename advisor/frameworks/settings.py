@@ -79,10 +79,16 @@ def lines(
                     for field in fields:
                         open_fields.pop(field, None)
     rendered = {}
-    for name, found in pairs.items():
+    for name, found in ((name, _once(found)) for name, found in pairs.items()):
         flags = written_as(homes[name], found) if written_as is not None and homes[name].syntax == "python" else None
         rendered[name] = tuple(render(homes[name], found) if flags is None else flags)
     return {name: text for name, text in rendered.items() if text}
+
+
+def _once(pairs: list[tuple[Entry, str, Any]]) -> list[tuple[Entry, str, Any]]:
+    """Each key of a call once, with what the last entry says: until transformers 5.10 ``fsdp`` divides, and the same word with ``offload`` moves out too."""
+    last = {(entry.syntax, entry.scopes, key): (entry, key, raw) for entry, key, raw in pairs}
+    return list(last.values())
 
 
 def _takes(wanted: str | Mapping[str, str], table: Table, after: Job) -> bool:

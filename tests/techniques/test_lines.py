@@ -10,6 +10,7 @@ import pytest
 from advisor import diagnose, knowledge
 from advisor.frameworks.settings import settings
 from advisor.job import read_job
+from advisor.planner.agreeing import paths
 from advisor.planner.lines import snippet, snippets
 from advisor.planner.stepping import changed_lines
 from advisor.run import resolve
@@ -131,3 +132,21 @@ def test_a_group_smaller_than_the_job_says_how_many_hold_the_same() -> None:
         assert pairs, framework
         for before, after in pairs:
             assert any(line in said for text in changed_lines(before, after, "hybrid-shard").values() for said in text), framework
+
+
+@pytest.mark.parametrize("version", ["4.57.1", "5.8.0", "5.10.0"])
+@pytest.mark.parametrize("framework", ["hf-trainer", "trl", "llama-factory", "ms-swift", "axolotl", "accelerate"])
+def test_no_key_is_said_twice_in_a_step(framework: str, version: str) -> None:
+    """Dividing and moving out together: until transformers 5.10 one key, ``fsdp``, says both."""
+    parallel = {"strategy": "ddp", "replicate": 8}
+    job = {"version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}, "batch": {"micro_batch": 1, "seq_len": 4096}, "parallel": parallel, "objective": "sft",
+           "hardware": {"gpu": "a100-40gb", "gpus_per_node": 8}, "framework": {"name": framework, "versions": {"transformers": version}}}  # fmt: skip
+    start = resolve(read_job(job))
+    divided = all_techniques()["fsdp"].apply(start)
+    assert not isinstance(divided, NotApplicable)
+    moved = all_techniques()["offload-parameters"].apply(divided)
+    assert not isinstance(moved, NotApplicable)
+    assert changed_lines(start, divided)
+    for before, after in ((start, divided), (divided, moved), (start, moved)):
+        said = [(layer, path) for layer, lines in changed_lines(before, after).items() for path, _ in paths(layer, lines)]
+        assert len(said) == len(set(said)), said
