@@ -18,6 +18,7 @@ from advisor.ledger import Holding
 
 BUCKET = 500_000_000  # zero/config.py reduce_bucket_size and allgather_bucket_size, elements
 PREFETCH = 50_000_000  # stage3_prefetch_bucket_size
+AUTO_PREFETCH = 0.9  # of hidden x hidden: what transformers integrations/deepspeed.py trainer_config_finalize writes for "auto"
 PERSISTENCE = 100_000  # stage3_param_persistence_threshold
 MAX_LIVE = 1_000_000_000  # stage3_max_live_parameters
 REUSE = 1_000_000_000  # stage3_max_reuse_distance
@@ -73,7 +74,7 @@ def _gathered(ctx: Context) -> Iterator[Holding]:
     )  # fmt: skip
     block = max((u for u in c.blocks), key=lambda u: u.elements, default=c.outer)
     whole = sum(u.layers * u.elements for u in c.units)
-    prefetch = min(setting(ctx, "prefetch_elements", PREFETCH, 0.9 * hidden * hidden), whole)
+    prefetch = min(setting(ctx, "prefetch_elements", PREFETCH, AUTO_PREFETCH * hidden * hidden), whole)
     live = min(setting(ctx, "max_live_elements", MAX_LIVE, MAX_LIVE), whole)
     largest = max((i.elements for i in block.items), default=0)
     saved = kept_by_autograd(ctx)
