@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from advisor.reading.pattern import pattern
@@ -18,6 +19,11 @@ _OFF = pattern(r"\.(?:item|cpu|numpy|tolist)\b|\b(?:float|int|len|str)\(|['\"]cp
 _AUXILIARY = pattern(r"(?:text_?encoder|t5|clip|vae|autoencoder|teacher|embedder|captioner|pipe(?:line)?|scorer|feature_?extractor)", re.IGNORECASE)
 _ON_CARD = pattern(r"\.to\([^)]*(?:cuda|device|rank)|\.cuda\(|device_map")
 _WIDE = pattern(r"\.(?:float|double)\(\)|\.to\((?:dtype=)?torch\.float(?:32|64)\)|\.type\(torch\.float32\)")
+
+
+_TRAINS = frozenset({"backward", "manual_backward", "step", "train", "fit"})
+HANDS = 8  # names that a gradient goes through, one given to the next
+MOST_HELPERS = 20  # frozen models of one script that are looked at
 
 
 class Found(NamedTuple):
@@ -82,15 +88,19 @@ def widens(tree: ast.Module) -> Iterator[Found]:
         held = {"grad"} if any(isinstance(n, ast.Attribute) and n.attr in ("grad", "main_grad") for n in ast.walk(node)) else set()
         if not of_gradients and not held:
             continue
-        grown = True
         names = set(of_gradients)
-        while grown:  # names that a gradient is given to
-            grown = False
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.Assign) and _of_gradient(inner.value, names) and not _WIDE.search(ast.unparse(inner.value)):
-                    fresh = {t.id for target in inner.targets for t in ast.walk(target) if isinstance(t, ast.Name)} - names
-                    names |= fresh
-                    grown = grown or bool(fresh)
+        for _ in range(HANDS):  # names that a gradient is given to
+            fresh = {
+                t.id
+                for inner in ast.walk(node)
+                if isinstance(inner, ast.Assign) and _of_gradient(inner.value, names) and not _WIDE.search(ast.unparse(inner.value))
+                for target in inner.targets
+                for t in ast.walk(target)
+                if isinstance(t, ast.Name)
+            }
+            if fresh <= names:
+                break
+            names |= fresh
         for inner in ast.walk(node):
             if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in ("float", "double", "to", "type"):
                 text = ast.unparse(inner)
@@ -117,18 +127,33 @@ def _of_gradient(node: ast.expr, names: set[str]) -> bool:
 
 def left_on_card(tree: ast.Module) -> Iterator[Found]:
     """A frozen helper (text encoder, VAE, teacher) that one block loads onto the card for what it prepares, and that nothing takes away."""
+    helpers: dict[ast.Assign, int] = {}
+    for node, end in _helpers(tree):
+        helpers.setdefault(node, end)
+    if not helpers:
+        return
     text = ast.unparse(tree)
+    last = {n.id: n.lineno for n in sorted((n for n in ast.walk(tree) if isinstance(n, ast.Name)), key=lambda n: n.lineno)}
+    for node, end in islice(helpers.items(), MOST_HELPERS):
+        name = ast.unparse(node.targets[0])
+        gone = rf"\bdel [^\n]*\b{name}\b|\b{name}\b(?:\.to\(['\"](?:cpu|meta)| ?= ?None)|\b{name}\.cpu\("
+        if last[name] <= end and not re.search(gone, text):
+            yield Found("left-on-card", ast.unparse(node.value), node.lineno)
+
+
+def _helpers(tree: ast.Module) -> Iterator[tuple[ast.Assign, int]]:
+    """Frozen helpers that a block loads onto the card, and the block's last line; the outer of two blocks comes first.
+
+    A block that trains too, or that is the program (``if __name__ == "__main__"``), may need its helper to its end.
+    """
     for block in (n for n in ast.walk(tree) if isinstance(n, ast.If | ast.With)):
+        if any((isinstance(n, ast.Name) and n.id == "__name__") or (isinstance(n, ast.Call) and called(n) in _TRAINS) for n in ast.walk(block)):
+            continue
         for node in (n for child in block.body for n in ast.walk(child)):
-            if not (isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name)):
-                continue
-            name, value = node.targets[0].id, ast.unparse(node.value)
-            if not (_AUXILIARY.search(name) and "from_pretrained" in value and _ON_CARD.search(value)):
-                continue
-            gone = rf"\bdel [^\n]*\b{name}\b|\b{name}\b(?:\.to\(['\"](?:cpu|meta)| ?= ?None)|\b{name}\.cpu\("
-            rest = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id == name and n.lineno > (block.end_lineno or node.lineno)]
-            if not rest and not re.search(gone, text):
-                yield Found("left-on-card", value, node.lineno)
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name) and _AUXILIARY.search(node.targets[0].id):
+                value = ast.unparse(node.value)
+                if "from_pretrained" in value and _ON_CARD.search(value):
+                    yield node, block.end_lineno or node.lineno
 
 
 def keeps_detached(tree: ast.Module) -> Iterator[Found]:
@@ -146,8 +171,8 @@ def keeps_detached(tree: ast.Module) -> Iterator[Found]:
             while isinstance(root, ast.Attribute | ast.Subscript):
                 root = root.value
             value = ast.unparse(call.args[0])
-            if re.search(rf"{re.escape(ast.unparse(call.func.value))}\.clear\(", text):
-                continue
             outlives = isinstance(root, ast.Name) and root.id in given and root.id not in own
-            if outlives and _TENSOR_LIKE.search(value) and not _OFF.search(value) and not _SCALAR.search(value):
+            if not outlives or not _TENSOR_LIKE.search(value) or _OFF.search(value) or _SCALAR.search(value):
+                continue
+            if f"{ast.unparse(call.func.value)}.clear(" not in text:
                 yield Found("keeps-detached", ast.unparse(call), call.lineno)

@@ -8,6 +8,7 @@ import pytest
 
 from advisor.reading import read
 from advisor.reading.code_facts import code_facts
+from advisor.reading.code_of_files import MOST_HELPERS
 
 KEEPS = {
     "a list of losses": "for x, y in loader:\n    loss = criterion(net(x), y)\n    loss.backward()\n    history.append(loss)\n",
@@ -119,6 +120,16 @@ def test_it_becomes_a_key_of_the_evidence_with_its_line_and_logs_do_not() -> Non
     ("if new:\n    vae = VAE.from_pretrained(p).to('cuda')\n    save(vae)\nnet.to('cuda')\n", ["left-on-card"]),
     ("if new:\n    vae = VAE.from_pretrained(p).to('cuda')\n    save(vae)\n    del vae\nnet.to('cuda')\n", []),
     ("if new:\n    vae = VAE.from_pretrained(p).to('cuda')\nlatents = vae(x)\n", []),  # it is used later too
+    ("if __name__ == '__main__':\n    vae = VAE.from_pretrained(p).to('cuda')\n    for x in data:\n        fit_one(net, vae(x))\n", []),
+    ("with session():\n    vae = VAE.from_pretrained(p).to('cuda')\n    for x in data:\n        net(vae(x)).backward()\n", []),  # training needs it
 ])  # fmt: skip
 def test_what_stays_and_what_is_widened(code: str, found: list[str]) -> None:
     assert [f.what for f in code_facts(code)] == found
+
+
+def test_only_so_many_helpers_and_names_are_followed() -> None:
+    many = "if new:\n    import torch\n" + "".join(f"    vae{i} = VAE.from_pretrained(p).to('cuda')\n" for i in range(MOST_HELPERS + 5))
+    assert len(code_facts(many)) == MOST_HELPERS
+    far = "def norm(p):\n" + "".join(f"    g{i + 1} = g{i}.detach()\n" for i in reversed(range(1, 40))) + "    g1 = p.grad\n    total = g{0}.float()\n"
+    assert [f.what for f in code_facts(far.format(3))] == ["widens-gradients"]
+    assert code_facts(far.format(39)) == []
