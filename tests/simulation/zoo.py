@@ -36,6 +36,7 @@ EIGHT = {"hardware": {"gpu": "h100-80gb", "gpus_per_node": 8}}
 TWO = {"hardware": {"gpu": "h100-80gb", "gpus_per_node": 2}}
 TRL = {"framework": {"name": "trl"}, "precision": {"mixed": "autocast"}}
 LONG = {"micro_batch": 4, "seq_len": 2048}
+HOME = dict.fromkeys(("parameters", "gradients", "optimizer"), "cpu")
 SETTINGS: dict[str, dict[str, Any]] = {
     "full, bf16": {},
     "full, checkpointing": {"activations": FULL, "batch": LONG},
@@ -51,6 +52,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "parallel": {"strategy": "fsdp2", "shard": 8}, "precision": FSDP, "activations": FULL, "batch": LONG, **EIGHT,
     },
     "fsdp1, lora": {"parallel": {"strategy": "fsdp1", "shard": 2, "replicate": 1}, "method": LORA, "batch": LONG, "activations": FULL, **TWO},
+    "fsdp2, shards on the host": {
+        "parallel": {"strategy": "fsdp2", "shard": 8}, "precision": FSDP, "activations": FULL, "offload": HOME, "batch": LONG, **EIGHT,
+    },
+    "fsdp2, lora": {"parallel": {"strategy": "fsdp2", "shard": 2, "replicate": 1}, "method": LORA, "batch": LONG, "activations": FULL, **TWO},
     "dpo, copy of the reference": {"objective": "dpo", "reference": "copy", "activations": {**FULL, "loss": "full-fp32"}, **TRL},
     "dpo, lora": {"objective": "dpo", "reference": "adapter-off", "method": LORA, "activations": {**FULL, "loss": "full-fp32"}, **TRL},
     "grpo, lora": {"objective": "grpo", "reference": "none", "method": LORA, "activations": {**FULL, "loss": "full-fp32"}, **TRL},
