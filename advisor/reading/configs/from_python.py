@@ -49,7 +49,7 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
 
 _TENSORS = frozenset({
     "zeros", "ones", "empty", "full", "tensor", "as_tensor", "arange", "linspace", "rand", "randn", "randint", "eye", "zeros_like", "ones_like", "empty_like",
-    "full_like", "rand_like", "randn_like", "empty_strided", "autocast", "device",
+    "full_like", "rand_like", "randn_like", "empty_strided", "device",
 })  # fmt: skip
 
 

@@ -66,3 +66,12 @@ def test_what_is_used_or_moves_no_memory_is_not_called_unknown() -> None:
     assert missed(("t.py", grpo)) == []
     assert missed(("t.sh", verl)) == []
     assert missed(("t.yaml", fsdp)) == []
+
+
+@pytest.mark.parametrize("call", ['torch.autocast("cuda", dtype={})', 'torch.autocast(device_type="cuda", dtype={})', "torch.cuda.amp.autocast(dtype={})"])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_autocast_says_what_is_computed_in_and_a_tensor_does_not(call: str, dtype: str) -> None:
+    name = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}[dtype]
+    loop = f"import torch\nwith {call.format(name)}:\n    loss = model(x).loss\nloss.backward()\n"
+    assert read([("t.py", loop)]).job.precision.compute == dtype
+    assert read([("t.py", loop.replace(call.format(name), f"open(torch.zeros(3, dtype={name}))"))]).job.precision.compute is None
