@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """Probe, print; the exit code is the verdict's. A job that can not be probed is a 3: the estimate stands in."""
     from advisor.report import EXIT_CODES
     from advisor.simulation import CannotProbe, probe
-    from advisor.verdict import judge
+    from advisor.verdict import judge, of_run
 
     for path in (args.timeline, args.snapshot):
         if path is not None and not path.resolve().parent.is_dir():
@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--timeout {args.timeout:g}: give a number of seconds above 0")
     resolved = jobfile.resolved_job(args)
     if resolved.missing:
+        of_run(resolved)  # a config that can not be read says why
         raise UserError(f"the job leaves open what decides: {', '.join(resolved.missing)}; state it in the job file or with --set FIELD=VALUE")
     try:
         seen = probe(

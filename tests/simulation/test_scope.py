@@ -1,12 +1,15 @@
 """What the probe refuses, with the field and the reason; which modes of the allocator it replays; what it keeps on the host."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from advisor.simulation import outside, scope
 from advisor.simulation.request import CannotProbe
+from tests.simulation.conftest import CONFIGS
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "parameters on the host": ({"offload": {"parameters": "cpu"}}, "offload.parameters"),
@@ -63,3 +66,17 @@ def test_activations_on_the_host_are_counted_there_and_not_on_the_device(tiny: C
     assert here.host_peak() == 0
     assert away.host_peak() > saved  # weights are saved, and copied, too
     assert away.peak().bytes < here.peak().bytes - saved / 2
+
+
+def test_a_config_bomb_is_refused_with_its_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is started: no child, no torch."""
+    from advisor.cli import main
+
+    job = {
+        "version": 1, "model": {"config": {**CONFIGS["llama"], "num_hidden_layers": 1_000_000}}, "batch": {"micro_batch": 1, "seq_len": 128},
+        "hardware": {"gpu": "a100-80gb"},
+    }  # fmt: skip
+    written = tmp_path / "bomb.json"
+    written.write_text(json.dumps(job), encoding="utf-8")
+    assert main(["probe", str(written), "--quiet"]) != 0
+    assert "1,000,000" in capsys.readouterr().err
