@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
+from advisor.job import spelling
 from advisor.job.checking import JobError, validated
 from advisor.job.whole import Job
 
@@ -27,9 +29,11 @@ def read_job(source: str | bytes | Mapping[str, Any], *, where: str = "job") -> 
         raise JobError(f"{where} is {len(source):,} bytes; a job file has at most {MAX_JOB_BYTES:,}")
     text = source.decode("utf-8", errors="replace") if isinstance(source, bytes) else source
     try:
-        data = json.loads(text) if text.lstrip().startswith("{") else _load_yaml(text)
+        data, wrong = _loaded(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise JobError(f"{where} is neither YAML nor JSON: {_first(error)}") from None
+    if wrong is not None:
+        raise JobError(f"{where}: {wrong}")
     if not isinstance(data, Mapping):
         raise JobError(f"{where} holds {_kind_in_words(data)}; a job file is a mapping that starts with 'version: 1'")
     return validated(Job, dict(data), "")
@@ -42,11 +46,21 @@ def _first(error: Exception) -> str:
     return f"{said}, line {mark.line + 1}" if mark is not None else str(said)
 
 
-def _load_yaml(text: str) -> Any:
-    """YAML without aliases: a few of them can stand for gigabytes. Depth is bounded by the parser's own recursion limit."""
-    if any(isinstance(event, yaml.events.AliasEvent) for event in yaml.parse(text, Loader=_LOADER)):
-        raise ValueError("YAML aliases (*name) are not read: they can expand without bound")
-    return yaml.load(text, Loader=_LOADER)  # noqa: S506  a SafeLoader
+def _loaded(text: str) -> tuple[Any, str | None]:
+    """The data, and what is wrong with how it is written. A few YAML aliases can stand for gigabytes; depth is bounded by the parser's own limit."""
+    if text.lstrip().startswith("{"):
+        twice: list[str] = []
+
+        def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            found = dict(pairs)
+            if len(found) < len(pairs):
+                twice.extend(name for name, number in Counter(name for name, _ in pairs).items() if number > 1)
+            return found
+
+        data = json.loads(text, object_pairs_hook=once)
+        return data, f"{twice[0]} is written twice in one object; keep the one that is meant" if twice else None
+    wrong = spelling.of_yaml(text, _LOADER)
+    return (None, wrong) if wrong is not None else (yaml.load(text, Loader=_LOADER), None)  # noqa: S506  a SafeLoader
 
 
 def _kind_in_words(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Sections that say what is trained and how a step computes: model, method, precision, optimizer, batch, activations."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
@@ -81,6 +82,12 @@ class Lengths(Section, frozen=True, kw_only=True):
     p99: Tokens | None = None
     max: Tokens | None = None
     histogram: tuple[tuple[Tokens, Annotated[int, Meta(ge=0, le=1 << 40)]], ...] | None = None
+
+    def __post_init__(self) -> None:
+        given = [(name, value) for name in ("p50", "p95", "p99", "max") if (value := getattr(self, name)) is not None]
+        for (lower, less), (upper, more) in pairwise(given):
+            if less > more:
+                raise ValueError(f"batch.lengths.{lower} {less} is above {upper} {more}: of the same samples {upper} is the longer; exchange or correct them")
 
 
 class Batch(Section, frozen=True, kw_only=True):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from advisor.evidence import Fact, NotUnderstood
 from advisor.frameworks.key import Key, Unread
-from advisor.job import Job, JobError, fields, nearest_field, read_job
+from advisor.job import Job, JobError, fields, nearest_field, read_job, spelling
 from advisor.reading.configs.config_reading import ConfigReading
 from advisor.reading.configs.parsed import Parsed
 
 KIND = "job file"
+_TWICE = "written twice in the job file; it was left out: keep the one that is meant"
 _WHOLE = ("model.config",)  # a mapping that is one value
 _OPEN = ("framework.versions.", "framework.allocator.")  # mappings whose keys are the user's
 
@@ -27,16 +30,24 @@ def read_job_file(name: str, parsed: Parsed) -> ConfigReading:
     """Facts of a job file; a key or value that is wrong is listed with what would be right, and the others are kept."""
     facts: list[Fact] = []
     wrong: list[NotUnderstood] = []
+    written = Counter(key.path for key in parsed.keys)
+    told: set[str] = set()
     for key in _joined(parsed.keys):
         where = f"{name}:{key.line}"
+        if written[key.path] > 1:
+            if key.path not in told:
+                told.add(key.path)
+                wrong.append(NotUnderstood(where, f"{key.path} = {key.value}"[:200], _TWICE))
+            continue
         if key.path in ("version", "name"):
             continue
-        problem = _problem(key)
+        problem = _problem(key) or _other_base(key)
         if problem is not None:
+            told.add(key.path)
             wrong.append(NotUnderstood(where, f"{key.path} = {key.value}"[:200], problem))
         elif key.value is not None:
             facts.append(Fact(key.path, key.value, "read", where=where, text=key.text))
-    seen = tuple((f"{name}:{k.line}", k.path, str(k.value) if isinstance(k.value, Unread) else k.value) for k in parsed.keys[:2000])
+    seen = tuple((f"{name}:{k.line}", k.path, str(k.value) if isinstance(k.value, Unread) else k.value) for k in parsed.keys[:2000] if k.path not in told)
     return ConfigReading(KIND, None, tuple(facts), seen, tuple(wrong))
 
 
@@ -51,6 +62,15 @@ def _problem(key: Key) -> str | None:
     except JobError as error:
         return str(error)
     return None
+
+
+def _other_base(key: Key) -> str | None:
+    """A number that YAML takes in another base than it looks to be written in."""
+    if isinstance(key.value, bool) or not isinstance(key.value, int):
+        return None
+    leaf = re.escape(key.path.rpartition(".")[2])
+    match = re.search(rf"(?<![\w.]){leaf}\s*:\s*([-+]?\d[\d_:]*)(?=\s|[,}}\]]|$)", key.text)
+    return spelling.other_base(match.group(1)) if match is not None else None
 
 
 def _nested(path: str, value: Any) -> Any:
