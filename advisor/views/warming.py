@@ -80,8 +80,13 @@ def scored() -> Frozen:
 def _scored() -> Frozen:
     """In a process of its own: in this one every page would wait for it, some seconds long, and all that it makes be looked through after each run."""
     command = [sys.executable, "-m", "advisor.cli", "accuracy", "--json"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=True)  # noqa: S603  our own command
-    found: Frozen = frozen(json.loads(done.stdout))
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=True)  # noqa: S603  our own command
+        found: Frozen = frozen(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError):  # a host without room for a second process
+        from advisor.accuracy import score
+
+        found = frozen(score(sorted(knowledge.path("measurements").glob("*.yaml"))))
     return found
 
 

@@ -90,3 +90,14 @@ def test_the_shared_scores_cannot_be_changed_by_a_session() -> None:
     for inner in (found, found["by"], found["cases"][0]):
         with pytest.raises(TypeError):
             inner["n"] = 3
+
+
+def test_without_a_second_process_the_scores_are_made_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise subprocess.CalledProcessError(-9, "advisor")
+
+    monkeypatch.setattr(subprocess, "run", refused)
+    monkeypatch.setattr("advisor.accuracy.score", lambda files: {"n": len(files), "cases": [{"id": "a"}]})
+    found = warming._scored.__wrapped__()
+    assert found["n"] > 0
+    assert found["cases"] == ({"id": "a"},)

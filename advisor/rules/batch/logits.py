@@ -23,7 +23,9 @@ _MAKES = (
     r"(?<![\w.])logits\s?[-+*/]\s?\w|(?<![\w.])logits\.(?:sub|exp|div|mul|softmax|log_softmax|logsumexp)_?\(|logits_to_log_?probs|"
     r"logits\s*=\s*self\.(lm_head|output|head|score|proj)|compute_logits"
 )
-_MADE, _OF_LOGITS = pattern(_MAKES, re.IGNORECASE), pattern(r"log_?probs?|logps|entropy|logits", re.IGNORECASE)
+_MADE = pattern(_MAKES, re.IGNORECASE)
+# a router's logits have the experts as their last dimension, an attention's the sequence
+_OF_LOGITS = pattern(r"log_?probs?|logps|entropy|(?<!router_)(?<!gate_)(?<!gating_)(?<!expert_)(?<!attn_)(?<!attention_)(?<!att_)logits", re.IGNORECASE)
 
 
 def _innermost(_run: Run, evidence: Evidence) -> str | None:
@@ -190,5 +192,8 @@ RULE = Rule(
             text=trace("torch/autograd/graph.py|_engine_run_backward") + oom("6.96 GiB", allocated=70.0, free=6.7),
         ),
     ),
-    quiet=(Example("in the step", text=trace("torch/optim/adamw.py|_multi_tensor_adamw") + oom("512.00 MiB", allocated=76.5)),),
+    quiet=(
+        Example("in the step", text=trace("torch/optim/adamw.py|_multi_tensor_adamw") + oom("512.00 MiB", allocated=76.5)),
+        Example("a router's logits", text=trace("model.py|forward|router_logits = self.gate(hidden)") + oom("512.00 MiB", allocated=76.5)),
+    ),
 )

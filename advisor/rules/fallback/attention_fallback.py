@@ -70,7 +70,7 @@ def _rises_by_squares(run: Run, evidence: Evidence) -> str | None:
     if len(found) < 2:
         return None
     sample, rise = found[0]
-    return f"{show(rise)} more after {sample.label.strip()[:40]} ({sample.where}): {rise // length**2} x {length:,}² bytes"
+    return f"{show(rise)} more after {sample.label.strip()[:40]} ({sample.where}): {round(rise / length**2)} x {length:,}² bytes"
 
 
 def _head_dim(run: Run, _evidence: Evidence) -> str | None:
