@@ -58,6 +58,8 @@ _AGAIN = pattern(
     r"\brestart\w*\b[^.?!]{0,30}\b(?:kernel|runtime|notebook|process|session|python)\b[^.?!]{0,40}\b(?:works?|fine|runs?|fits?|trains?|helps?)\b|"
     r"\b(?:second|2nd|next|third|later|subsequent) (?:run|trial|time|fold|call|training|model|experiment|sweep)\b"
     r"[^.?!]{0,60}\b(?:OOMs?|out of memory|fails?|crash\w*)\b|"
+    r"\b(?:have|had|need|needs) to restart\b[^.?!]{0,40}\b(?:kernel|runtime|notebook|server|session|process|python)\b[^.?!]{0,30}\b(?:every|each) time\b|"
+    r"\b(?:re-?run\w*|re-?execut\w+|run(?:ning)? (?:it|the (?:same )?cell|this cell) again)\b[^.?!]{0,80}\b(?:no more memory|OOMs?|out of memory)\b|"
     r"重启[^。？?]{0,10}(?:就好|正常|可以|没问题)|第(?:二|2|三)次[^。？?]{0,16}(?:OOM|爆显存|显存不足)",
     re.IGNORECASE,
 )
@@ -77,11 +79,15 @@ _NOBODY = pattern(
 _SLEEPS = pattern(r"\b(?:asleep|sleeping|after sleep(?:ing)?|sleep mode|in sleep)\b|休眠", re.IGNORECASE)
 _HELD = pattern(r"(?<![\w.])(\d{1,6}(?:\.\d{1,3})?) ?(GiB|GB|MiB|MB)\b", re.IGNORECASE)
 _FREED = pattern(r"\b(?:freed|releas\w+|reclaim\w+)\b", re.IGNORECASE)
-_CHECKPOINTING = r"(?:(?:activation|gradient) )?(?:checkpointing|recomput\w+)"
-_CHANGES_NOT = r"(?:makes? no difference|has no effect|saves? no|(?:doesn't|does not|didn't|did not) (?:\w+ )?(?:reduce|save|lower|change|help))"
+_CHECKPOINTING = r"(?:[\w.]*(?:activation|gradient)[ _-])?(?:checkpointing|recomput\w+)"  # also a switch of that name
+_CHANGES_NOT = (
+    r"(?:makes? no difference|has no effect|saves? no|(?:doesn't|does not|didn't|did not) (?:\w+ )?(?:reduce|save|lower|change|affect|help)|"
+    r"(?:stay|remain|is|are|was|were)s? (?:\w+ )?(?:the same|unchanged|identical))"
+)
 _NO_DIFFERENCE = pattern(
     rf"\b(?:same|identical|unchanged|equal)\b[^.?!]{{0,60}}\bwith(?: and without|out and with| or without)\b[^.?!]{{0,30}}\b{_CHECKPOINTING}|"
-    rf"\b{_CHECKPOINTING}\b[^.?!]{{0,60}}\b{_CHANGES_NOT}",
+    rf"(?<![\w.]){_CHECKPOINTING}\b[^.?!]{{0,60}}\b{_CHANGES_NOT}|"
+    r"(?:梯度|激活|重)(?:检查点|计算)[^。？?]{0,30}(?:显存|内存)[^。？?]{0,12}(?:没有?变|不变|一样|没有?减|没有?降)",
     re.IGNORECASE,
 )
 _FIRST = r"(?:GPU|card|device|cuda)[ :]?0\b"

@@ -90,6 +90,10 @@ RULE = Rule(
     remedies=("repair-checkpointing", "gradient-checkpointing"),
     fires=(
         Example(
+            "a switch that changes nothing",
+            text="Setting actor.model.enable_gradient_checkpointing=True does not change the peak memory of the update at all, and it is out of memory.\n",
+        ),
+        Example(
             "inputs without gradients",
             job=job(
                 "meta-llama/Llama-2-7b-hf",

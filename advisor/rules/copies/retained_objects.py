@@ -144,6 +144,7 @@ RULE = Rule(
     ),
     remedies=("detach-retained", "empty-cache", "upgrade"),
     fires=(
+        Example("a cell that is run again", text="Rerunning the cell that loads the model ends in CUDA out of memory. The first time it is fine.\n"),
         Example("a second fold in one process", text="The first fold trains, the second fold is OOM at its first batch. After I restart the kernel it runs.\n"),
         Example(
             "features of every batch in a list of the object",

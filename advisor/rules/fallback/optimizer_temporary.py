@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint
+from advisor.rules import fingerprint, versions_told
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import in_phase
@@ -49,6 +49,13 @@ RULE = Rule(
             when=lambda _, e: "" if in_phase(e, "step", None) else None,
         ),
         Mark(
+            "optimizer-temporary-since",
+            3.0,
+            "the run is compared with one under torch before 2.0",
+            "torch/optim/optimizer.py _default_to_fused_or_foreach (2.0): foreach by default on CUDA, which makes a temporary for each parameter",
+            when=lambda _, e: versions_told.foreach_became_default(e),
+        ),
+        Mark(
             "optimizer-temporary-decomposition",
             2.0,
             "an update is built densely",
@@ -60,6 +67,10 @@ RULE = Rule(
     ),
     remedies=("fused-optimizer", "offload-optimizer", "optimizer-in-backward"),
     fires=(
+        Example(
+            "an upgrade of torch",
+            text="After upgrading from PyTorch 1.12.1 to PyTorch 2.1.0 the same training needs 3 GB more and is out of memory. We use torch.optim.AdamW.\n",
+        ),
         Example(
             "a norm over widened gradients",
             text="def clip(parameters, most):\n    norms = []\n    for p in parameters:\n        norms.append(p.grad.float().norm())\n"
