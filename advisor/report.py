@@ -30,6 +30,9 @@ class Says(Struct, frozen=True):
         return {"says": self.says, "where": self.where, "for": self.speaks_for, "weight": round(self.weight, 2), "mark": self.mark, "source": self.source}
 
 
+SAME_TIME = 0.015  # of the time of a step: less than the estimate can tell, "no change in speed" in every form
+
+
 class Doing(Struct, frozen=True):
     """What a remedy comes to for one form of a cause: its title there, the reason, and the lines by place (``docker``, ``vllm``)."""
 

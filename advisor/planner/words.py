@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from advisor.ledger import Ledger
 from advisor.planner.storage import MOST_HOST_GIB, RENTED_HOST_GIB, host_of_node
+from advisor.report import SAME_TIME
 from advisor.run import Run
 from advisor.units import GIB, show
 
@@ -20,7 +21,6 @@ PART_WORDS = {
     "rollout-cache": "the engine's cache",
 }
 NEGLIGIBLE = 1 << 20
-SAME_TIME = 0.015  # less than the estimate of time can tell: "no change in speed" in every form
 
 
 def saving(before: Ledger, after: Ledger, used_before: int, used_after: int) -> str:

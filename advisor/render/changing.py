@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from advisor.planner.words import SAME_TIME
-from advisor.report import Step
+from advisor.report import SAME_TIME, Step
 from advisor.units import show
 
 _OWN = "Your training script"
