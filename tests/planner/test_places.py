@@ -28,6 +28,18 @@ def test_another_process_is_named_by_its_id() -> None:
     assert not any("PID" in line.split("#")[0] for line in lines)
 
 
+def test_a_process_of_nvidia_smi_is_named_where_it_cannot_be_the_failing_one() -> None:
+    table = """| GPU   GI   CI        PID   Type   Process name                              GPU Memory |
+|    0   N/A  N/A      1511      G   /usr/lib/xorg/Xorg                            212MiB |
+|    0   N/A  N/A     99120      C   python                                      21680MiB |
+"""
+    head = "|   0  NVIDIA GeForce RTX 4090        Off |   00000000:01:00.0  On |                  Off |\n"
+    head += "|  0%   38C    P8             22W /  450W |   21933MiB /  24564MiB |      0%      Default |\n"
+    old = "RuntimeError: CUDA out of memory. Tried to allocate 1.20 GiB (GPU 0; 23.64 GiB total capacity; 1.02 GiB already allocated; 1.11 GiB free; "
+    lines = [line for text in first(f"{head}{table}{old}1.05 GiB reserved in total by PyTorch)").settings.values() for line in text]
+    assert any(line.startswith("kill 99120 ") for line in lines) and not any("1511" in line for line in lines)
+
+
 @pytest.mark.parametrize(("text", "place", "says"), [(SLURM, "slurm", "--mem="), (KUBERNETES, "kubernetes", "limits")], ids=["slurm", "kubernetes"])
 def test_the_hosts_limit_is_that_of_the_place_that_was_seen(text: str, place: str, says: str) -> None:
     settings = first(text).settings
