@@ -55,6 +55,8 @@ def _candidates(path: str, value: Any) -> list[Any]:
     from advisor.share import notation  # links state values too, and read them here
 
     found: list[Any] = [value]
+    if value[:1] == "[" and value[-1:] == "]":  # a list as YAML and Python write it
+        value = ",".join(item.strip().strip("\"'") for item in value[1:-1].split(","))
     for read in (notation.read_list, notation.read_mapping):
         try:
             found.append(read(value))

@@ -169,6 +169,23 @@ def _longer_than_positions(run: Run) -> str | None:
     return f"batch.seq_len {seq_len:,} is above the model's max_position_embeddings {architecture.max_positions:,}: it runs only with rescaled positions."
 
 
+def _no_such_modules(run: Run) -> str | None:
+    """peft tuners/tuners_utils.py inject_adapter: "Target modules ... not found in the base model"."""
+    architecture, targets = run.architecture, run.job.method.targets
+    if architecture is None or run.job.method.kind not in family.ADAPTERS or not isinstance(targets, list | tuple) or not targets:
+        return None
+    blocks = (*architecture.blocks, *architecture.vision, *architecture.mtp)
+    tensors = [t for t in (*(t for block in blocks for t in block.tensors), *architecture.outer) if len(t.shape) >= 2]
+    there = {t.name for t in tensors} | {t.name.rpartition(".")[2] for t in tensors}
+    names = dict.fromkeys(t.name.rpartition(".")[2] for t in tensors if t.role not in ("embedding", "position", "norm"))
+    if not names or any(target in there or target.rpartition(".")[2] in there for target in targets):
+        return None
+    return (
+        f"method.targets names {', '.join(targets[:8])}, which the model does not have: no adapter is made, and peft stops with "
+        f'"Target modules not found". Its modules are {", ".join(list(names)[:16])}; or write all-linear.'
+    )
+
+
 _CHECKS: tuple[Callable[[Run], str | None], ...] = (
     _conflicting_strategies,
     _no_bf16,
@@ -184,4 +201,5 @@ _CHECKS: tuple[Callable[[Run], str | None], ...] = (
     _refused_reference,
     _adapter_off_without_adapters,
     _longer_than_positions,
+    _no_such_modules,
 )
