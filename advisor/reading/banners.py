@@ -12,9 +12,7 @@ from advisor.reading.lines import Excerpt
 from advisor.reading.pattern import pattern as lazily
 
 _HEADING = lazily(r"\*{3,}\s*Running (\w+)")
-_SETTING = lazily(
-    r"(?:^|>>|-)\s*(?:Num|Number|Total|Instantaneous|Gradient|Batch|Max|Learning|Continuing|Will|Starting|Distributed|[A-Z]\w+)[\w .,/()&-]{0,80}[=:]\s*\S"
-)
+_SETTING = lazily(r"(?:^|>>|-)\s*[A-Z]\w[\w .,/()&-]{0,90}[=:]\s*\S")
 _BETWEEN = 3  # lines of others within a banner: a progress bar, another rank
 
 Loop = Literal["training", "evaluation"]
