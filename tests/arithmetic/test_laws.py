@@ -98,3 +98,8 @@ def test_what_decides_and_is_unknown_is_named(field: str) -> None:
     run = resolve(job())
     with pytest.raises(CannotEstimate, match=field):
         estimate(replace(run, job=run.job.but(batch={field: None})))
+
+
+def test_two_estimates_of_one_job_are_equal_and_of_two_jobs_are_not() -> None:
+    assert estimate(job()) == estimate(job())
+    assert estimate(job()) != estimate(job(batch={"micro_batch": 3, "seq_len": 512}))
