@@ -71,7 +71,8 @@ def estimate(run: Run, ledger: Ledger | None, verdict: str, sentence: str, paper
         for name, label in names.items():
             t = totals[name]
             if name == "host" and not t.high:  # unknown is not zero: what reading a checkpoint and loading data take is no part of this
-                paper.lines.append(f"  {label:<22} {'nothing':>10}   (moved there by the job; loading and data come on top, see plan --before)")
+                paper.lines.append(f"  {label:<22} {'nothing':>10}")
+                paper.say("The job moves nothing to the host. Loading and data come on top of it: plan --before has the host's figure.", "dim", indent=4)
                 continue
             paper.lines.append(f"  {label:<22} {show(t.expected):>10}   ({show(t.low)} to {show(t.high)})")
     _missing(paper, run)
