@@ -40,8 +40,8 @@ def remedies_of(causes: Sequence[Finding | str]) -> tuple[tuple[str, tuple[str, 
 def cure(bench: Bench, start: Candidate, causes: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[Candidate, frozenset[str], bool]:
     """Apply the first remedy of the first cause that is an action, or that lowers what the run needs.
 
-    Returns the ids of what was applied, and whether it restores what was meant (or is an action, or makes room): such a cure stays in the plan
-    whether it is needed or not. One that only needs less is a way among others.
+    Returns the ids of what was applied, and whether it stays in the plan, needed or not: what restores what was meant, is an action, makes room, or
+    cures at no cost (exact, and no slower): the cause that was found is then gone. One that only needs less is a way among others.
     """
     for tier, remedies in causes[:1]:
         if tier in LATER:
@@ -56,7 +56,8 @@ def cure(bench: Bench, start: Candidate, causes: Sequence[tuple[str, tuple[str, 
             room = (tried.capacity_bytes or 0) > (start.capacity_bytes or 0)
             restored = len(tried.run.deviations) < len(start.run.deviations) or (tier in FREE and tried.peak_bytes <= start.peak_bytes)
             faster = tier == "spare" and tried.seconds_per_token < start.seconds_per_token
-            stays = not technique.estimated or room or restored or faster or name in TIERLESS
+            costless = tried.exact and not tried.alters_learning and tried.seconds_per_token <= start.seconds_per_token
+            stays = not technique.estimated or room or restored or faster or name in TIERLESS or (costless and lowers(tried, start))
             if stays or lowers(tried, start) or lowers_at_most(name, tried, start):
                 return tried, frozenset({name}), stays
     return start, frozenset(), False
