@@ -151,6 +151,8 @@ class _Reader:
                 self._add(name.removeprefix("."), item, node.lineno, scope=scope)
         elif not path:
             return  # a config that stands elsewhere
+        elif path in ("mixed_precision", "mp_policy") and isinstance(node, ast.Call):
+            return  # MixedPrecision(param_dtype=...): a call of its own, whose arguments are read
         elif isinstance(node, ast.Call) and not isinstance(value, str):
             self._add(path, Unread(_dotted(node.func) or "a call"), node.lineno, scope=scope)
         else:

@@ -75,3 +75,15 @@ def test_autocast_says_what_is_computed_in_and_a_tensor_does_not(call: str, dtyp
     loop = f"import torch\nwith {call.format(name)}:\n    loss = model(x).loss\nloss.backward()\n"
     assert read([("t.py", loop)]).job.precision.compute == dtype
     assert read([("t.py", loop.replace(call.format(name), f"open(torch.zeros(3, dtype={name}))"))]).job.precision.compute is None
+
+
+def test_fsdps_own_arguments_are_read_in_a_plain_script() -> None:
+    script = (
+        "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision\n"
+        "model = AutoModelForCausalLM.from_pretrained('gpt2-large')\n"
+        "model = FSDP(model, auto_wrap_policy=policy, device_id=torch.cuda.current_device(), use_orig_params=True,\n"
+        "             mixed_precision=MixedPrecision(param_dtype=torch.float16, reduce_dtype=torch.float32, buffer_dtype=torch.float16))\n"
+    )
+    found = read([("train.py", script)])
+    assert (found.job.precision.compute, found.job.precision.reduce, found.job.parallel.strategy) == ("fp16", "fp32", "fsdp1")
+    assert not found.evidence.not_understood
