@@ -36,8 +36,8 @@ def explained(run: Run | None, ledger: Ledger | None) -> str | None:
     own_low, own_high = _own_error(run)
     if below + above < (own_high - own_low) * total.expected / 2:
         return (
-            f"{said} because public measurements of runs of this kind lie between {own_low:.2f} and {own_high:.2f} times the estimate, "
-            "whatever is known of them. A probe or a measurement of this run narrows it (advisor probe, advisor validate)."
+            f"{said} because of the estimate's own error: in almost all public measurements a run of this kind stays within {own_low:.2f} and "
+            f"{own_high:.2f} times the range that its settings leave open. A probe or a measurement of this run narrows it (advisor probe, advisor validate)."
         )
     return f"{said} mostly because {_unknown(run, field)}: {_moved(below, above)}. To narrow it, paste {_paste(field)}."
 
