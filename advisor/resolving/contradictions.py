@@ -169,6 +169,19 @@ def _longer_than_positions(run: Run) -> str | None:
     return f"batch.seq_len {seq_len:,} is above the model's max_position_embeddings {architecture.max_positions:,}: it runs only with rescaled positions."
 
 
+def _one_unit(run: Run) -> str | None:
+    """torch distributed/fsdp fully_sharded_data_parallel.py: without auto_wrap_policy only the module that is given is a unit."""
+    keys = run.seen.seen_keys if run.seen is not None else ()
+    where = next((where for where, key, _ in keys if key == "code.one-unit"), None)
+    if where is None or run.job.parallel.strategy != "fsdp1":
+        return None
+    return (
+        f"FSDP is called without auto_wrap_policy ({where}): the whole model is one unit, gathered at once for the forward pass and kept until the "
+        "backward pass has ended, and its gradient is whole too. The estimate counts a unit a layer, as with a policy, so the real peak is above it; "
+        "give transformer_auto_wrap_policy with the class of the layers."
+    )
+
+
 def _no_such_modules(run: Run) -> str | None:
     """peft tuners/tuners_utils.py inject_adapter: "Target modules ... not found in the base model"."""
     architecture, targets = run.architecture, run.job.method.targets
@@ -202,4 +215,5 @@ _CHECKS: tuple[Callable[[Run], str | None], ...] = (
     _adapter_off_without_adapters,
     _longer_than_positions,
     _no_such_modules,
+    _one_unit,
 )

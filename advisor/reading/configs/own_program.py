@@ -15,6 +15,8 @@ from advisor.reading.pattern import pattern
 _LIGHTNING = pattern(r"^(?:pytorch_lightning|lightning)(?:\.|$)")  # lightning.fabric too: the user's own loop, told apart by its backward call
 _TRAINERS = pattern(r"(?:^|\.)\w*Trainer$")
 _OWN_STEP = pattern(r"(?:^|\.)(?:backward|manual_backward)$")
+_FSDP1 = pattern(r"(?:^|\.)(?:FSDP|FullyShardedDataParallel)$")
+_BY_HAND = pattern(r"(?:^|\.)(?:wrap|enable_wrap|auto_wrap|apply_fsdp\w*|partial)$")
 _WRAPS = pattern(r"(?:^|\.)(?:FSDP|FullyShardedDataParallel|fully_shard|DistributedDataParallel|DDP)$")
 # Families of image models as their libraries name them: torchvision.models, timm, diffusers, transformers' image classes, mmdetection's launchers.
 _IMAGE_CALL = pattern(
@@ -45,6 +47,9 @@ def findings(parsed: Parsed, framework: str | None) -> Iterator[tuple[int, str, 
         loop = _loop(parsed, names, framework)
         if loop is not None:
             yield loop[1], "code.loop", loop[0]
+        wrapped = [line for call, line in names if _FSDP1.search(call)]
+        if len(set(wrapped)) == 1 and not any(k.path == "auto_wrap_policy" for k in parsed.keys) and not any(_BY_HAND.search(call) for call, _ in names):
+            yield wrapped[0], "code.one-unit", "FSDP without auto_wrap_policy"
         for _, line, text in parsed.calls:
             if (match := _SELF_MODEL.match(text)) is not None and "okenizer" not in text and "rocessor" not in text:
                 yield line, "code.variable", match.group(1)
