@@ -287,7 +287,7 @@ def test_interrupted_calmly(monkeypatch: pytest.MonkeyPatch, job: Path, capsys: 
 def test_lines_keep_to_the_width(columns: int, error: Path) -> None:
     done = whole("diagnose", str(error), env={"COLUMNS": str(columns), "PYTHONIOENCODING": "utf-8"})
     lines = done.stdout.decode().splitlines()
-    copied = [line for line in lines if "=" in line or re.fullmatch(r"\s{7,}[\w.\[\]]+\(.*\)", line)]  # lines to copy are never wrapped
+    copied = [line for line in lines if "=" in line or re.fullmatch(r"\s{7,}(?:for \w.*:|[\w.\[\]]+\(.*\))", line)]  # lines to copy are never wrapped
     assert all(len(line) <= max(32, min(columns, 100)) for line in lines if line not in copied)
     assert "\x1b" not in done.stdout.decode()
 
