@@ -80,6 +80,9 @@ _MPI_COUNTS = {
     "-ppn": "node",
     "-perhost": "node",
 }
+_ASIDE = frozenset(
+    {"hostname", "nvidia-smi", "ray", "echo", "date", "sleep", "mkdir", "cp", "rm", "rsync", "ls", "cat", "ip", "printenv", "which", "pip", "lscpu"}
+)
 _DOCKERS = frozenset({"docker run", "podman run", "nvidia-docker run"})
 
 
@@ -88,7 +91,8 @@ def prefix(words: Sequence[str]) -> Prefix | None:
     head = words[0].rsplit("/", 1)[-1] if words else ""
     if head in ("srun", "sbatch", "salloc"):
         given, at = slurm.options(words[1:], waits=head == "srun")
-        return Prefix(at + 1, slurm=given, wrapped=given.pop("wrap", None))
+        aside = head == "srun" and "".join(words[at + 1 : at + 2]).rsplit("/", 1)[-1] in _ASIDE
+        return Prefix(at + 1, slurm=None if aside else given, wrapped=given.pop("wrap", None))  # a step beside the training: who is the head, Ray's start
     if head in _MPI:
         return _mpi(words)
     name = f"{head} {words[1]}" if len(words) > 1 and (f"{head} {words[1]}" in _VALUED or f"{head} {words[1]}" in _DOCKERS) else head
@@ -157,6 +161,7 @@ def _mpi(words: Sequence[str]) -> Prefix:
     nodes = hosts or (total // node if total and node and total % node == 0 else 0)
     if nodes:
         found.keys.append(("nodes", nodes))
-    if node or (total and total > 1):
-        found.keys.append(("gpus_per_node", node or max(1, (total or 1) // (nodes or 1))))
+    here = node or (max(1, total // (nodes or 1)) if total and total > 1 else None)
+    if here is not None and here <= slurm.WIDEST:
+        found.keys.append(("gpus_per_node", here))
     return found

@@ -24,6 +24,7 @@ _BARE = frozenset(
 )
 _DIRECTIVE = pattern(r"^#SBATCH[ \t]+(\S.*)$")
 _COUNT = pattern(r"(?:^|[:=])([0-9]{1,6})(?:\(|$)")
+WIDEST = 16  # GPUs of the widest node that is sold as one (NVIDIA DGX-2): more tasks than that are processes of a CPU
 WANTED = ("nodes", "gpus", "gpus-per-node", "gpus-per-task", "gres", "ntasks", "ntasks-per-node", "ntasks-per-gpu", "tres-per-node", "tres-per-task")
 
 
@@ -101,7 +102,7 @@ def _gpus_of_a_node(given: Mapping[str, str], nodes: int | None, tasks: int | No
     for name in ("gpus-per-task", "tres-per-task"):
         if (count := _gpus(given, name)) is not None:
             return count * (tasks_here or 1), name
-    if tasks_here is not None and tasks_here > 1:  # one task a node is a launcher of its own: it says nothing of the node's GPUs
+    if tasks_here is not None and 1 < tasks_here <= WIDEST:  # one task a node is a launcher of its own: it says nothing of the node's GPUs
         return tasks_here, "ntasks-per-node" if per_node else "ntasks"
     return None
 

@@ -127,3 +127,16 @@ def test_a_count_that_is_none_says_nothing(command: str, count: str) -> None:
 
 def test_sbatchs_wait_takes_no_word() -> None:
     assert hardware("sbatch -W --wait -N 2 --gres=gpu:6 --wrap='python train.py --model_name_or_path gpt2'")[:2] == (2, 6)
+
+
+@pytest.mark.parametrize("step", ["hostname --ip-address", "ray start --head --num-gpus 4 --block", "nvidia-smi", "/usr/bin/nvidia-smi -L"])
+def test_a_step_beside_the_training_does_not_say_how_large_the_job_is(step: str) -> None:
+    job = f"#SBATCH --nodes=3\n#SBATCH --gpus-per-node=4\nsrun --nodes=1 --ntasks=1 -w $head {step}\npython train.py --model_name_or_path gpt2\n"
+    assert hardware(job) == (3, 4, None)
+    assert hardware(job.replace(step, "python train.py --bf16 True"))[0] == 1
+
+
+@pytest.mark.parametrize("command", ["mpirun -np 64 python t.py", "srun -n 64 python t.py", "srun --ntasks-per-node=32 python t.py"])
+def test_more_processes_than_a_node_has_cards_are_no_cards(command: str) -> None:
+    assert hardware(command)[1] is None
+    assert hardware(command.replace("64", "8").replace("32", "8"))[1] == 8
