@@ -54,7 +54,9 @@ def _in_words(error: str, type_: Any, value: Any, path: str) -> str:
     if isinstance(value, bool) and re.match(r"Expected `(?:int|float)\b", said["what"]):
         return f"{path}: a number is expected, not true or false (read {value!r})"
     endless = isinstance(value, float) and not isfinite(value)
-    return f"{path}: input should be {'a finite number' if endless else _expected(said['what'], type_)} (read {_shown(value)})"
+    expected = "a finite number" if endless else _expected(said["what"], type_)
+    quoted = ", in quotes" if expected == "a text" and isinstance(value, int | float) else ""  # torch: 2.10 unquoted is 2.1
+    return f"{path}: input should be {expected}{quoted} (read {_shown(value)})"
 
 
 def _inside(value: Any, type_: Any, path: str, step: str) -> tuple[Any, Any, str]:

@@ -13,6 +13,7 @@ from advisor.reading.pattern import pattern as lazily
 
 _HEADING = lazily(r"\*{3,}\s*Running (\w+)")
 _SETTING = lazily(r"(?:^|>>|-)\s*[A-Z]\w[\w .,/()&-]{0,90}[=:]\s*\S")
+_ENDS = lazily(r"^\s*$|\b\w*(?:Error|Exception)\b|Traceback \(most recent")  # what follows is no banner's
 _BETWEEN = 3  # lines of others within a banner: a progress bar, another rank
 
 Loop = Literal["training", "evaluation"]
@@ -27,6 +28,8 @@ def loops_of(text: Excerpt) -> dict[int, Loop]:
         if "***" in line.text and (heading := _HEADING.search(line.text)) is not None:
             loop, others = "training" if heading[1].lower().startswith("train") else "evaluation", 0
             found[line.number] = loop
+        elif loop is not None and _ENDS.search(line.text) is not None:
+            loop = None
         elif loop is not None and _SETTING.search(line.text) is not None and len(line.text) < 200:
             found[line.number] = loop
         elif loop is not None:

@@ -1,13 +1,14 @@
 """How a job is divided, as people write it: "TP=2, PP=4, VP=5", "TP2 / EP8 / CP1", "tensor parallel size 4", "16 nodes x 4 GPUs".
 
-The abbreviations are Megatron-LM's and torchtitan's. One of them with a bare number behind it may be anything (a chapter, a product); two in one
-line, or one with a sign of equality, are a layout.
+The abbreviations are Megatron-LM's and torchtitan's. One of them with a bare number behind it may be anything (a chapter, a product); two beside each
+other, or one with a sign of equality, are a layout.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 from advisor.reading.pattern import pattern as lazily
 
@@ -26,6 +27,7 @@ _NODES = lazily(
     r"(\d{1,3}) ?(?:[x×*] ?)?(?:[\w-]+ ){0,2}(?:GPUs?|cards)\b",
     re.IGNORECASE,
 )
+_WORD = lazily(r"[A-Za-z]{2,}|\n")
 MOST = 65_536
 WIDEST_NODE = 8  # cards of a usual node: more than that beside several nodes is the whole job
 
@@ -33,10 +35,10 @@ WIDEST_NODE = 8  # cards of a usual node: more than that beside several nodes is
 def layout(text: str) -> Iterator[tuple[str, int]]:
     """Degrees of parallelism that a line states."""
     short = list(_SHORT.finditer(text))[:12]
-    if len({m[1] for m in short}) >= 2 or any(m[2].strip() for m in short):
-        for m in short:
-            if 1 <= int(m[3]) <= MOST:
-                yield FIELDS[m[1]], int(m[3])
+    beside = {m.start() for pair in pairwise(short) if pair[0][1] != pair[1][1] and not _WORD.search(text[pair[0].end() : pair[1].start()]) for m in pair}
+    for m in short:
+        if ("=" in m[2] or m.start() in beside) and 1 <= int(m[3]) <= MOST:
+            yield FIELDS[m[1]], int(m[3])
     for m in list(_LONG.finditer(text))[:6]:
         if 1 <= int(m[2]) <= MOST:
             yield f"parallel.{m[1].lower()}", int(m[2])

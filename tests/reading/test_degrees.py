@@ -13,11 +13,14 @@ from advisor.reading import degrees, read
         ("we use tensor parallel size 4 and pipeline parallelism of 2", {"tensor": 4, "pipeline": 2}),
         ("Qwen3-14B, 8xH100, TP=4", {"tensor": 4}),
         ("see EP 3 of the series", {}),
+        ("PP 4 pages, EP 3 album", {}),
+        ("CP: 3 dollars", {}),
+        ("TP: 4, PP: 2", {"tensor": 4, "pipeline": 2}),
         ("a PP2 printer", {}),
         ("TP=2.5", {}),
         ("HTTP=2 and STEP=4", {}),
     ],
-    ids=["equals", "bare", "words", "one", "episode", "product", "fraction", "inside"],
+    ids=["equals", "bare", "words", "one", "episode", "apart", "price", "colons", "product", "fraction", "inside"],
 )
 def test_degrees(text: str, found: dict[str, int]) -> None:
     assert {field.removeprefix("parallel."): value for field, value in degrees.layout(text)} == found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from advisor.architecture import presets
 from advisor.reading.configs.parsed import Parsed
 from advisor.reading.pattern import pattern
 
@@ -88,10 +89,10 @@ def _image(parsed: Parsed, names: list[tuple[str, int]]) -> tuple[int, str] | No
     for call, line in names:
         if _IMAGE_CALL.search(call):
             return line, call
+    named = [(key.line, key.value) for key in parsed.keys if key.path.rsplit(".", 1)[-1] in _NAMED and isinstance(key.value, str)]
+    if any(presets.find(name) is not None for _, name in named):  # the known models are language models, whatever the program is called
+        return None
     for program, line, _ in parsed.programs:
         if _IMAGE_PROGRAM.search(program):
             return line, program
-    for key in parsed.keys:
-        if key.path.rsplit(".", 1)[-1] in _NAMED and isinstance(key.value, str) and _IMAGE_NAME.search(key.value):
-            return key.line, key.value
-    return None
+    return next(((line, name) for line, name in named if _IMAGE_NAME.search(name)), None)
