@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from advisor.arithmetic import fsdp1, fsdp2, zero, zero_step
+from advisor.arithmetic import fsdp1, fsdp2, logits, zero, zero_step
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import FSDP, Context
 from advisor.ledger import Holding
@@ -60,11 +60,15 @@ def _stepped_at_once(ctx: Context) -> Iterator[Holding]:
     c, each = ctx.counts, ctx.gradient
     outer = max((i.elements for i in c.outer.items if i.fate == "trained"), default=0)
     inner = max((i.elements for u in c.blocks for i in u.items if i.fate in ("trained", "adapter")), default=0)
-    for largest, when in ((outer, {at.LOSS_BACKWARD, at.BACKWARD_ROOT}), (inner, {at.BACKWARD_LAST, at.BACKWARD_FIRST})):
+    early, table, tied = _outer(ctx)
+    for largest, when in ((outer, {at.BACKWARD_ROOT}), (inner, {at.BACKWARD_LAST, at.BACKWARD_FIRST})):
         yield Holding(
             "gradients", "the gradient being stepped", each * largest, ctx.trains & when, "largest_tensor x bytes_each",
             {"largest_tensor": largest, "bytes_each": each}, "torch register_post_accumulate_grad_hook: stepped and freed when it exists",
         )  # fmt: skip
+    yield from _of_head(ctx, early)
+    if tied:
+        yield _waiting(ctx, table)
 
 
 def _whole(ctx: Context) -> Iterator[Holding]:
@@ -73,14 +77,14 @@ def _whole(ctx: Context) -> Iterator[Holding]:
     every = c.trained * base + c.adapters * adapter
     values = {"trained_elements": c.trained, "bytes_each": base, "adapter_elements": c.adapters, "adapter_bytes_each": adapter}
     formula = "trained_elements x bytes_each + adapter_elements x adapter_bytes_each"
-    head = sum(i.total for i in c.outer.items if i.fate == "trained" and i.role == "head")
-    table = sum(i.total for i in c.outer.items if i.fate == "trained" and i.role == "embedding")
-    tied = not head and ctx.has_head and ctx.arch.tied
-    early = head or (table if tied else 0)
+    early, table, tied = _outer(ctx)
     if ctx.gradients_kept:
         yield Holding("gradients", "gradients", every, ctx.trains, formula, values, SOURCE, dtype=dtype)
         inner = max((i.elements for u in c.blocks for i in u.items if i.fate in ("trained", "adapter")), default=0)
-        for size, when in ((early, {at.LOSS_BACKWARD}), (inner, {at.BACKWARD_LAST, at.BACKWARD_FIRST}), (table, {at.BACKWARD_ROOT})):
+        yield from _of_head(ctx, early)
+        if tied:
+            yield _waiting(ctx, table)
+        for size, when in ((inner, {at.BACKWARD_LAST, at.BACKWARD_FIRST}), (table, {at.BACKWARD_ROOT})):
             yield Holding(
                 "gradients", "gradient being added to the accumulated one", base * size, ctx.trains & when, "elements x bytes_each",
                 {"elements": size, "bytes_each": base}, "torch AccumulateGrad: the new gradient lives until it is added", dtype=dtype,
@@ -101,6 +105,37 @@ def _whole(ctx: Context) -> Iterator[Holding]:
             {"elements": table, "bytes_each": base}, "torch embedding_dense_backward makes a whole table before it is added to the head's gradient",
             dtype=dtype,
         )  # fmt: skip
+
+
+def _outer(ctx: Context) -> tuple[int, int, bool]:
+    """Trained elements whose gradient the head's backward makes, those of the embedding's table, and whether both are one tensor."""
+    items = ctx.counts.outer.items
+    head = sum(i.total for i in items if i.fate == "trained" and i.role == "head")
+    table = sum(i.total for i in items if i.fate == "trained" and i.role == "embedding")
+    tied = bool(table) and not head and ctx.has_head and ctx.arch.tied
+    return head or (table if tied else 0), table, tied
+
+
+def _of_head(ctx: Context, elements: int) -> Iterator[Holding]:
+    """What the head's new gradient adds to the loss's backward: it is made after the loss's wide copies have gone, beside the logits' gradient alone."""
+    size = elements * ctx.gradient
+    gone = 0
+    if ctx.has_head and ctx.arch.classes is None and (form := logits.form_of(ctx)) not in ("fused-linear", "chunked"):
+        gone = round(ctx.tokens * logits.vocabulary(ctx) * max(0.0, logits.of(ctx, form).backward - logits.width(ctx)))
+    yield Holding(
+        "gradients", "gradient of the head beyond the loss's copies", max(0, size - gone), ctx.trains & {at.LOSS_BACKWARD},
+        "max(0, elements x bytes_each - copies_gone)", {"elements": elements, "bytes_each": ctx.gradient, "copies_gone": gone},
+        "torch autograd: addmm's backward runs when the loss's backward has returned the logits' gradient", dtype=ctx.job.precision.gradients,
+    )  # fmt: skip
+
+
+def _waiting(ctx: Context, table: int) -> Holding:
+    """Of a tied table the head's gradient waits for the embedding's: the leaf is accumulated once, when both have come."""
+    return Holding(
+        "gradients", "the tied table's gradient of the head", table * ctx.gradient, ctx.trains & at.BACKWARD, "elements x bytes_each",
+        {"elements": table, "bytes_each": ctx.gradient}, "torch/csrc/autograd/engine.cpp: a node runs when all that flows into it is in its input buffer",
+        dtype=ctx.job.precision.gradients,
+    )  # fmt: skip
 
 
 def _buckets(ctx: Context) -> Iterator[Holding]:
