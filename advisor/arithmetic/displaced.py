@@ -15,7 +15,7 @@ def displaced(ctx: Context, held: Sequence[Holding]) -> int:
     The first step ends with the states' birth, in free blocks of activations. What they take is missing at the second forward pass, whose
     activations then come from the loss's blocks, the only free ones that are large enough: as many of these as the states fill are split for
     good, and the loss asks for new ones. Together: activations without states, the loss's blocks, and those new ones. Replays of the
-    arithmetic's tape (tests/arithmetic/replay.py) reserve as much within 0.12 GiB; where narrow and wide logits mix, halves of both bounds are
+    arithmetic's tape (tests/arithmetic/replay.py) reserve as much within 0.15 GiB; where narrow and wide logits mix, halves of both bounds are
     nearer (cached_blocks.py).
     """
     if ctx.checkpointing != "none" or ctx.strategy not in ("none", "ddp") or not ctx.has_head or ctx.arch.classes is not None:
