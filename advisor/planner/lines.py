@@ -53,6 +53,7 @@ def changed_lines(before: Run, after: Run, technique: str | None = None, *, end:
     from advisor import program
     from advisor.frameworks.settings import settings
     from advisor.planner.flags import given
+    from advisor.planner.loaders import by_loader
     from advisor.planner.places import fitted
 
     job = after.job if end is None or end is after else _at_last(before.job, after.job, end.job)
@@ -69,7 +70,7 @@ def changed_lines(before: Run, after: Run, technique: str | None = None, *, end:
     if SCRIPT in code:
         code[SCRIPT] = tuple(_named(line, own.model) for line in code[SCRIPT])
     code = dict(fitted(code, after.seen))
-    return {**found, **{place: (*found.get(place, ()), *text) for place, text in code.items()}} if code else found
+    return by_loader({**found, **{place: (*found.get(place, ()), *text) for place, text in code.items()}}, after)
 
 
 def _spelled(run: Run) -> Mapping[str, str]:

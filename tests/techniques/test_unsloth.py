@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from advisor import diagnose
+from advisor.job import read_job
 from advisor.planner.stepping import changed_lines
-from advisor.run import Run
+from advisor.run import Run, resolve
 from advisor.techniques import all_techniques
 
 ADAPTERS = """
@@ -55,3 +56,22 @@ def test_adapters_in_place_of_full_training_say_so_to_the_loader() -> None:
     after = all_techniques()["lora"].apply(before)
     assert isinstance(after, Run)
     assert "FastLanguageModel.from_pretrained(..., full_finetuning=False)" in changed_lines(before, after, "lora")["unsloth"]
+
+
+@pytest.mark.parametrize(("name", "script"), [("FastVisionModel", "FastVisionModel"), ("FastModel", "FastModel"), ("FastLanguageModel", "FastLanguageModel")])
+def test_the_loader_is_the_one_of_the_script(name: str, script: str) -> None:
+    before = read(ADAPTERS.replace("FastLanguageModel", script), ", use_gradient_checkpointing=False")
+    after = all_techniques()["gradient-checkpointing"].apply(before)
+    assert isinstance(after, Run)
+    assert changed_lines(before, after, "gradient-checkpointing")["unsloth"][0].startswith(f"{name}.get_peft_model(")
+
+
+@pytest.mark.parametrize(("model", "name"), [("Qwen/Qwen2.5-VL-7B-Instruct", "FastVisionModel"), ("Qwen/Qwen2.5-7B", "FastLanguageModel")])
+def test_a_model_that_sees_is_loaded_with_its_tower(model: str, name: str) -> None:
+    """FastLanguageModel would load it as a language model alone."""
+    job = {"version": 1, "model": {"name": model}, "method": {"kind": "lora"}, "batch": {"micro_batch": 2, "seq_len": 2048},
+           "framework": {"name": "unsloth"}, "activations": {"checkpointing": "none"}}  # fmt: skip
+    before = resolve(read_job(job))
+    after = all_techniques()["gradient-checkpointing"].apply(before)
+    assert isinstance(after, Run)
+    assert changed_lines(before, after, "gradient-checkpointing")["unsloth"][0].startswith(f"{name}.")
