@@ -26,6 +26,7 @@ KBIT = "method.kbit_preparation"
 # By how much a setting that is not written could move the time: full checkpointing 1.15 to 1.3, fused kernels 0.9, the fp32 stream of k-bit preparation 1.2
 UNWRITTEN = {"activations.checkpointing": 0.25, "activations.kernels": 0.1, KBIT: 0.2}
 GROUPED = 0.4  # grouped products of many small experts, against one large product: an assumption that widens the range of every such model
+LEAST_BF16 = 80  # compute capability
 GALORE_PERIOD = 200.0  # steps between decompositions (GaLore's default)
 
 
@@ -85,7 +86,7 @@ def step_time(run: Run) -> StepTime:
     ops = operations(s, job, run.architecture.causal)
     traffic = moved(s, job, divided * s.tensor * s.pipeline)
     dense = ops.dense / (rate * e.dense * product_share) + shared().product_traffic * product_bytes(s, job) / bandwidth
-    sixteen = _sixteen(run) or UNKNOWN_FLOPS
+    sixteen = _sixteen(run, job.precision.compute) or UNKNOWN_FLOPS
     attention = ops.attention / (sixteen * (e.attention_old if job.activations.attention == "flash-2" else e.attention))
     memory = (traffic.elementwise + traffic.loss + traffic.unpacking + traffic.gathering + _casts(s, job)) / bandwidth
     dense *= 1 + (1 / GROUPED - 1) * s.expert_elements / max(s.block_elements + s.head_elements, 1.0)
@@ -124,15 +125,22 @@ def training_seconds(run: Run) -> tuple[float, float, float] | None:
     return time.low * steps, time.expected * steps, time.high * steps
 
 
-def _sixteen(run: Run) -> float | None:
+def _sixteen(run: Run, compute: str | None) -> float | None:
+    """Rate of products in 16 bits; in bfloat16 that of fp32 on cards before Ampere: their tensor cores have fp16 alone, and torch only emulates.
+
+    torch cuda/__init__.py ``is_bf16_supported(including_emulation)``; fp32 is an eighth of fp16's rate on both: T4 8.1 / 65, V100 15.7 / 125 TFLOP/s.
+    """
     flops = run.card.flops if run.card is not None else {}
-    return flops.get("bf16") or flops.get("fp16")
+    fp16 = flops.get("fp16")
+    if compute == "bf16" and fp16 and run.card is not None and run.card.sm is not None and run.card.sm < LEAST_BF16:
+        return flops.get("fp32") or fp16 / 8
+    return flops.get("bf16") or fp16
 
 
 def _rate(run: Run, job: Job, e: Efficiency) -> tuple[float | None, float]:
     """Stated rate of dense products in the job's compute dtype, and the share of the usual efficiency that the dtype reaches."""
-    sixteen = _sixteen(run)
     compute = job.precision.compute
+    sixteen = _sixteen(run, compute)
     flops = run.card.flops if run.card is not None else {}
     if compute in ("fp8", "mxfp8", "nvfp4"):
         eight = flops.get("fp8") or (2 * sixteen if sixteen else 2 * UNKNOWN_FLOPS)

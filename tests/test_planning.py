@@ -72,7 +72,7 @@ def test_plans_of_the_zoo(number: int) -> None:
     start = zoo.written()[number]
     made = plan(start)
     check(made, start)
-    assert in_order(made)
+    assert in_order(made, start)
     assert made.summary
 
 
@@ -93,7 +93,7 @@ def test_the_last_step_fits_and_the_step_before_does_not(micro: int, seq_len: in
     )  # fmt: skip
     made = plan(start)
     check(made, start)
-    assert in_order(made)
+    assert in_order(made, start)
     assert made.fits or made.irreducible
     if any(step.tier == "hardware" for step in made.steps):
         assert made.irreducible, "hardware only where nothing else is enough"

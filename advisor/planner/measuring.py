@@ -19,6 +19,7 @@ from advisor.techniques import NotApplicable, Technique, all_techniques
 from advisor.units import GIB
 
 MOST_MARGIN = 0.1
+FREE = frozenset({"copies", "fallback"})
 Change = tuple[str, int]  # a technique and how many times it is applied
 Changes = tuple[Change, ...]
 
@@ -120,14 +121,15 @@ class Bench(Struct):
         return self._known[key]
 
     def _new(self, key: Changes) -> Candidate | None:
-        applied = self._applied(key)
+        applied = self._applied(key) or self._opened(key)
         if applied is None or (self.constraints.keep_exact and not applied[1]):
             return None
         return self._measured(key, *applied)
 
     def usable(self, changes: Sequence[Change]) -> int | None:
         """Usable bytes of the card that a set of changes ends on, without an estimate; ``None`` where one of them is not applicable."""
-        applied = self._applied(ordered(changes))
+        key = ordered(changes)
+        applied = self._applied(key) or self._opened(key)
         return None if applied is None else self.capacity(applied[0])
 
     def _applied(self, key: Changes) -> tuple[Run, bool, int] | None:
@@ -138,14 +140,22 @@ class Bench(Struct):
             name, times = key[-1]
             at_once = times == 1 or all_techniques()[name].often is not None
             before = self._applied(key[:-1] if at_once else (*key[:-1], (name, times - 1)))
-            after = self.apply(name, before[0], times if at_once else 1) if before is not None else None
-            if before is None or after is None:
-                self._made[key] = None
-            else:
-                flags = all_techniques()[name].judged(before[0], after)
-                alters = altered(name, before[0].job.method.kind) if flags.alters_learning else 0
-                self._made[key] = after, before[1] and flags.exact, before[2] + alters
+            self._made[key] = self._one_more(before, name, times if at_once else 1) if before is not None else None
         return self._made[key]
+
+    def _one_more(self, before: tuple[Run, bool, int], name: str, times: int) -> tuple[Run, bool, int] | None:
+        after = self.apply(name, before[0], times)
+        if after is None:
+            return None
+        flags = all_techniques()[name].judged(before[0], after)
+        alters = altered(name, before[0].job.method.kind) if flags.alters_learning else 0
+        return after, before[1] and flags.exact, before[2] + alters
+
+    def _opened(self, key: Changes) -> tuple[Run, bool, int] | None:
+        """With what is free and what only the rest of the set makes applicable made last: fp16 needs the fp32 weights that FSDP holds."""
+        late = next((c for c in key if c[1] == 1 and technique_of(c).tier in FREE and self._applied((c,)) is None), None)
+        before = self._applied(tuple(c for c in key if c != late)) if late is not None and len(key) > 1 else None
+        return self._one_more(before, late[0], 1) if before is not None and late is not None else None
 
     def of_run(self, changes: Changes, run: Run, base: Candidate) -> Candidate | None:
         """A run that was made otherwise (a layout), measured as the outcome of ``changes``; numbers stay exact where ``base``'s were."""

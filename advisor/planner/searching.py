@@ -168,10 +168,10 @@ def quickened(bench: Bench, c: Candidate, base: Candidate, singles: list[Change]
     return c
 
 
-def shrink(bench: Bench, c: Candidate, base: Candidate, start: Candidate, *, tightly: bool = False) -> Candidate:
-    """Leave out, or weaken, what is not needed for it to fit: each time what leaves the cheapest set."""
+def shrink(bench: Bench, c: Candidate, base: Candidate, start: Candidate, *, tightly: bool = False, stays: frozenset[str] = frozenset()) -> Candidate:
+    """Leave out, or weaken, what is not needed for it to fit (but for what ``stays``): each time what leaves the cheapest set."""
     while True:
-        fitting = [less for less in _lesser(bench, c, base) if bench.fits(less, tightly=tightly)]
+        fitting = [less for less in _lesser(bench, c, base) if stays <= less.ids and bench.fits(less, tightly=tightly)]
         if not fitting:
             return c
         c = min(fitting, key=lambda less: cost(less, start))
@@ -191,10 +191,11 @@ def restored(bench: Bench, c: Candidate, freed: Candidate, start: Candidate, *, 
     """Before anything waits for the host's link: what costs nothing and still saves is added, and what is then not needed is left out."""
     if not LINK_BOUND & c.ids:
         return c
-    grown, kept = c, freed
+    grown, kept, opened = c, freed, frozenset[str]()
     for change in options(bench, c, frozenset({"copies", "fallback"}), heavy=0, altering=0):
         tried = bench.measure((*grown.changes, change)) if change[0] not in grown.ids and bench.constraints.within(len(grown.changes) + 1) else None
-        beside = bench.measure((*kept.changes, change)) if tried is not None else None
-        if tried is not None and beside is not None and grown.used_bytes - tried.used_bytes > MATTERS * (c.capacity_bytes or 0):
-            grown, kept = tried, beside
-    return c if grown is c else shrink(bench, grown, kept, start, tightly=tightly)
+        if tried is None or grown.used_bytes - tried.used_bytes <= MATTERS * (c.capacity_bytes or 0):
+            continue
+        beside = bench.measure((*kept.changes, change))
+        grown, kept, opened = tried, beside or kept, opened if beside is not None else opened | {change[0]}  # opened: only beside the rest of the set
+    return c if grown is c else shrink(bench, grown, kept, start, tightly=tightly, stays=opened)

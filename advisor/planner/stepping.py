@@ -42,7 +42,20 @@ def in_sequence(bench: Bench, end: Candidate, first: frozenset[str], *, tightly:
         tier = technique_of(change).tier
         return change[0] not in first, tier == "hardware", change[0] in waits, ORDER[tier], needed(bench, end, change, tightly=tightly)
 
-    return sorted(end.changes, key=key)
+    return behind_openers(bench, sorted(end.changes, key=key)) if not end.laid_out else sorted(end.changes, key=key)
+
+
+def behind_openers(bench: Bench, sequence: list[Change]) -> list[Change]:
+    """The sequence, with a change that another one must open standing right behind that one."""
+    out: list[Change] = []
+    waiting: list[Change] = []
+    for change in sequence:
+        out, waiting = (out, [*waiting, change]) if bench.measure((*out, change)) is None else ([*out, change], waiting)
+        for held in tuple(waiting):
+            if bench.measure((*out, held)) is not None:
+                out.append(held)
+                waiting.remove(held)
+    return [*out, *waiting]
 
 
 def needed(bench: Bench, end: Candidate, change: Change, *, tightly: bool) -> bool:
@@ -84,6 +97,7 @@ def _step(bench: Bench, change: Change, before: Candidate, after: Candidate, *, 
         fits_after=None if after.capacity_bytes is None else bench.fits(after, tightly=tightly),
         alters_learning=flags.alters_learning,
         run=after.run,
+        times=change[1],
     )
 
 

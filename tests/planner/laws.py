@@ -68,7 +68,7 @@ def hold(start: Run, made: Plan) -> None:
         return
     names = [step.technique for step in made.steps]
     order = [ORDER[step.tier] for step in made.steps]
-    assert in_order(made), names
+    assert in_order(made, start), names
     for before, after in zip(made.steps, made.steps[1:], strict=False):
         assert before.run is not None
         assert after.before_bytes == estimate(before.run).peak().bytes, "each step starts where the one before it ended"
@@ -100,11 +100,12 @@ def hold(start: Run, made: Plan) -> None:
     _no_cheaper_single(start, names, max(order))
 
 
-def in_order(made: Plan) -> bool:
-    """Tiers in order; what cuts the computation over cards stands after recomputation where a plan has both."""
+def in_order(made: Plan, start: Run) -> bool:
+    """Tiers in order; what cuts the computation over cards stands after recomputation where a plan has both, and a change behind what opens it."""
+    opened = {step.technique for step in made.steps if isinstance(all_techniques()[step.technique].apply(start), NotApplicable)}
     cuts = [n for n, step in enumerate(made.steps) if step.technique in CUTTING]
     recomputes = [n for n, step in enumerate(made.steps) if step.technique in RECOMPUTING]
-    order = [ORDER[step.tier] for step in made.steps if not (recomputes and step.technique in CUTTING)]
+    order = [ORDER[step.tier] for step in made.steps if not (recomputes and step.technique in CUTTING) and step.technique not in opened]
     return order == sorted(order) and (not cuts or not recomputes or max(recomputes) < min(cuts))
 
 
