@@ -104,7 +104,7 @@ class Guide:
         if self.report.run is None or self.report.ledger is None:
             return
         chosen = [name for name, box in self.ticks.items() if box.value]
-        together = apply_together(self.report.run, chosen)
+        together = apply_together(self.report.run, chosen, self.report.plan)
         if together is None:
             return
         price = "" if together.step_time_ratio is None else f"; {cost(together.step_time_ratio)}"

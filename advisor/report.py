@@ -69,7 +69,10 @@ class Finding(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """One change of the plan, re-estimated together with those before it. ``settings``: exact lines by framework."""
+    """One change of the plan, re-estimated together with those before it. ``settings``: exact lines by framework.
+
+    ``times``: how often the technique was applied (a micro batch of 4 halved twice); ``run``: the run with this change and those before it.
+    """
 
     technique: str
     title: str
@@ -84,6 +87,7 @@ class Step(Struct, frozen=True):
     fits_after: bool | None = None
     alters_learning: bool = False
     run: Run | None = None
+    times: int = 1
 
     def to_json(self) -> dict[str, Any]:
         """The contract's form."""

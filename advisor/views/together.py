@@ -49,7 +49,7 @@ def ticked(plan: Plan) -> tuple[str, ...]:
 def re_estimated(report: Report) -> Together | None:
     """What the ticked changes come to; ``None`` where the run is not known or cannot be estimated."""
     run, chosen = report.run, ticked(report.plan)
-    return None if run is None else kept("together", (run, chosen), lambda: apply_together(run, chosen))
+    return None if run is None else kept("together", (run, report.plan, chosen), lambda: apply_together(run, chosen, report.plan))
 
 
 def tick(plan: Plan, chosen: Iterable[str]) -> None:
