@@ -22,7 +22,8 @@ _CARD = (
     r"|RTX ?(?:PRO )?A?\d{4}(?: ?Ti)?(?: ?SUPER)?(?: Ada(?: Generation)?| Blackwell)?|A[456]000(?: Ada)?|GTX ?\d{3,4}(?: ?Ti)?|"
     r"[345]0[5-9]0(?: ?Ti)?(?= (?:GPU|card|24|laptop))|TPU ?v\d\S{0,6}|"
     r"(?:Apple )?M[1-5](?: (?:Pro|Max|Ultra))|(?:Ascend )?910B\d?"
-    r")(?:[- ](?:SXM\d?|PCIe|PCI-E|NVL|HBM\d?e?))*(?:[- ]?\d{2,3} ?G(?:i?B)?\b)?(?:[- ](?:SXM\d?|PCIe|HBM\d?e?))*"
+    r")(?:[- ](?:SXM\d?|PCIe|PCI-E|NVL|HBM\d?e?))*(?:[- ]?\d{2,3} ?G(?:i?B)?\b| ?\(\d{2,3} ?G(?:i?B)?\)|-(?:16|24|32|40|48|80|94|96|141|192)(?![\w.-]))?"
+    r"(?:[- ](?:SXM\d?|PCIe|HBM\d?e?))*"  # the size as A100-40GB, A100 (40 GB) or A100-40
 )
 _COUNTED = lazily(rf"(?<![\w.])(\d{{1,4}}) ?(?:[x×*] ?|(?:NVIDIA )?(?=(?:A|H|V|B|L|T)\d))({_CARD})(?![\w])", re.IGNORECASE)
 _AFTER = lazily(rf"(?<![\w-])({_CARD}) ?[x×*] ?(\d{{1,4}})(?![\w.])", re.IGNORECASE)
@@ -212,7 +213,7 @@ def _hardware(text: str) -> Iterator[tuple[str, object]]:
 
 @lru_cache(maxsize=256)
 def _card(name: str) -> str | dict[str, object] | None:
-    found = cards.find(re.sub(r"(\d{2,3}) ?G$", r"\1GB", name))
+    found = cards.find(re.sub(r"(?:(\d{2,3}) ?G|-(\d{2,3}))$", r"-\1\2GB", name))
     if found is not None:
         return found.id
     size = re.search(r"(\d{2,3}) ?G(?:i?B)?\b", name)

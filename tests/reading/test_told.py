@@ -225,7 +225,9 @@ def test_what_a_question_states(text: str, stated: dict[str, object]) -> None:
     ("用 40G 的显卡，单卡跑，序列长度设为1024", {"hardware.gpus_per_node": 1, "hardware.gpu.memory_gib": 40.0, "batch.seq_len": 1024}),
     ("用全参数微调，4张卡", {"method.kind": "full", "hardware.gpus_per_node": 4}), ("我用lora训练", {"method.kind": "lora"}),
     ("全量微调大概需要 28GB 显存", {"hardware.gpu": None}), ("it uses 20 GB of GPU memory", {"hardware.gpu": None}),
-    ("2 x A100 40G", {"hardware.gpu": "a100-40gb"}), ("70B on a single A100 80GB", {"hardware.gpus_per_node": 1, "hardware.gpu": "a100-80gb"}),
+    ("2 x A100 40G", {"hardware.gpu": "a100-40gb"}), ("4xA100-40", {"hardware.gpu": "a100-40gb", "hardware.gpus_per_node": 4}),
+    ("4x A100 (40 GB)", {"hardware.gpu": "a100-40gb"}), ("2x H100-80, bf16", {"hardware.gpu": "h100-80gb"}),
+    ("70B on a single A100 80GB", {"hardware.gpus_per_node": 1, "hardware.gpu": "a100-80gb"}),
     ("GRPO with vLLM colocated at gpu_memory_utilization=0.4",
      {"objective": "grpo", "rollout.engine": "vllm", "rollout.placement": "colocated", "rollout.memory_fraction": 0.4}),
 ])  # fmt: skip
