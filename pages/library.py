@@ -4,6 +4,8 @@ import streamlit as st
 
 from advisor import knowledge
 from advisor.render import words
+from advisor.views.origins import linked
+from advisor.views.related import show_related
 from advisor.views.shelves import card_table, framework_table, model_table, one_framework, one_model
 from advisor.views.words import plain
 
@@ -32,19 +34,20 @@ def pages(kind: str) -> list[tuple[str, str, str]]:
 
 
 def sources_of(front: dict) -> list[str]:
+    """The sources of a page as Markdown, each with a link where it has an address."""
     listed = front.get("sources") or front.get("source") or []
     listed = [listed] if isinstance(listed, (str, dict)) else listed
-    return [told(s) if isinstance(s, dict) else str(s) for s in listed]
+    return [told(s) if isinstance(s, dict) else linked(str(s)) for s in listed]
 
 
 def told(source: dict) -> str:
     """A source in a line; what was not read again when the page was written says so in plain words."""
     read = str(source.get("read") or "")
-    named = ", ".join(str(source[key]) for key in ("title", "where") if source.get(key))
-    rest = [str(value) for key, value in source.items() if key not in ("title", "where", "read")]
+    named = ", ".join([plain(source["title"])] * bool(source.get("title")) + [linked(str(source["where"]))] * bool(source.get("where")))
     if "recalled" in read.lower():
         return f"{named}. {UNVERIFIED}"
-    return ", ".join([named, *rest]) + (f". Read: {read}" if read else "")
+    rest = [plain(value) for key, value in source.items() if key not in ("title", "where", "read")]
+    return ", ".join([named, *rest]) + (f". Read: {plain(read)}" if read else "")
 
 
 def article(kind: str, name: str) -> None:
@@ -62,10 +65,11 @@ def article(kind: str, name: str) -> None:
     st.markdown(body)
     for example in front.get("examples") or ():
         show_example(str(example))
+    show_related(kind, name, front, go)
     listed = sources_of(front)
     if listed:
         st.subheader("Sources")
-        st.markdown("\n".join(f"- {plain(s) if not s.startswith('http') else s}" for s in listed))
+        st.markdown("\n".join(f"- {s}" for s in listed))
 
 
 def show_example(name: str) -> None:

@@ -1,4 +1,4 @@
-"""A part opened: what it is, and for each holding the formula with this run's numbers and where the formula is from."""
+"""A part opened: what it is, the causes about it, and for each holding the formula with this run's numbers and where the formula is from."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import streamlit as st
 from advisor.ledger import Ledger, explain
 from advisor.render import words
 from advisor.units import show
+from advisor.views.related import show_causes_of
 from advisor.views.words import plain
 
 
@@ -25,14 +26,15 @@ def open_part(ledger: Ledger, clicked: str | None, key: str) -> None:
         st.session_state[key] = None
     part = st.pills("Open a part to see its formula", parts, format_func=words.part, key=key)
     if part:
-        formulas(ledger, str(part))
+        formulas(ledger, str(part), key)
 
 
-def formulas(ledger: Ledger, part: str) -> None:
-    """Every holding of a part, largest first."""
+def formulas(ledger: Ledger, part: str, key: str) -> None:
+    """Every holding of a part, largest first, under the causes that are about it."""
     moment = ledger.peak().moment.id
     with st.container(border=True):
         st.markdown(f"**{words.part(part)}**: {plain(words.meaning(part))}.")
+        show_causes_of(part, key)
         for holding in sorted((h for h in ledger.holdings if h.part == part and h.bytes), key=lambda h: -h.bytes)[:24]:
             alive = "" if moment in holding.moments or part in ("context", "allocator") else ", not alive at the peak"
             place = "" if holding.device == "gpu" else f", in {holding.device} memory"

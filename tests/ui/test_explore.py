@@ -72,3 +72,15 @@ def test_each_technique_says_what_it_does_to_memory_computing_and_communication(
 def test_the_probe_of_a_run_is_a_view_of_explore() -> None:
     at = page("Probe", **JOB)
     assert any(b.label == "Probe this run" for b in at.button) or any("torch" in m.value for m in at.markdown)
+
+
+def test_an_opened_part_has_its_formulas_and_the_causes_about_it() -> None:
+    at = page("By phase", **JOB)
+    at.button_group(key="explore-part").set_value("logits").run()
+    assert not at.exception
+    assert any("vocabulary (128,256)" in c.value for c in at.code)
+    assert [p.proto.popover.label for p in at.get("popover") if "about this part" in p.proto.popover.label], "the rules that touch it"
+    assert not at.get("page_link")
+    at.session_state["explore-part:causes:logits"] = True  # opened
+    at.run()
+    assert not at.exception and len(at.get("page_link")) > 3

@@ -1,8 +1,13 @@
-"""The library: a search over a shelf, and sources that say in plain words what was not read again."""
+"""The library: a search over a shelf, sources that are links and say what was not read again, and what belongs together."""
 
 from pathlib import Path
 
+import pytest
 from streamlit.testing.v1 import AppTest
+
+from advisor.rules.engine import all_rules
+from advisor.views.origins import address, linked
+from advisor.views.related import causes_of_part, cured_by, cures
 
 APP = Path(__file__).resolve().parents[2] / "advisor" / "ui" / "app.py"
 
@@ -31,7 +36,49 @@ def test_a_shelf_is_searched() -> None:
 
 
 def test_what_was_not_read_again_says_so_in_plain_words() -> None:
-    said = "\n".join(m.value for m in page(kind="techniques", page="empty-cache").markdown)
+    said = "\n".join(m.value for m in page(kind="causes", page="fragmentation").markdown)
     assert "From memory: not read again" in said and "recalled" not in said.lower()
     said = "\n".join(m.value for m in page(kind="techniques", page="gradient-checkpointing").markdown)
     assert "arXiv 2205.05198" in said and "Read: abstract" in said
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("pytorch/pytorch torch/utils/checkpoint.py", "https://github.com/pytorch/pytorch"),
+        ("NVIDIA/Megatron-LM megatron/core, and more", "https://github.com/NVIDIA/Megatron-LM"),
+        ("ZeRO, arXiv 1910.02054, section 3", "https://arxiv.org/abs/1910.02054"),
+        ("transformers 5.24 loss_utils.py", "https://github.com/huggingface/transformers"),
+        ("pytorch.org docs, notes/faq", "https://pytorch.org"),
+        ("measured with saved-tensor hooks", None),
+        ("https://example.org/a b", None),
+    ],
+)
+def test_a_source_has_an_address(source: str, expected: str | None) -> None:
+    assert address(source) == expected
+
+
+def test_each_of_several_sources_is_a_link_and_none_breaks_out_of_it() -> None:
+    said = linked("trl a.py; not](https://evil.example) known; litgpt b.py")
+    assert said.startswith("[trl a.py](https://github.com/huggingface/trl); ") and said.endswith("; [litgpt b.py](https://github.com/Lightning-AI/litgpt)")
+    assert "not\\]" in said
+
+
+def test_sources_on_a_page_are_links() -> None:
+    said = "\n".join(m.value for m in page(kind="techniques", page="gradient-checkpointing").markdown)
+    assert "](https://github.com/pytorch/pytorch)" in said and "](https://arxiv.org/abs/2205.05198)" in said
+
+
+def test_a_cause_has_links_to_its_cures_and_to_what_it_is_mistaken_for() -> None:
+    at = page(kind="causes", page="logits")
+    assert {"What cures it, best first", "Easily taken for another"} <= {h.value for h in at.subheader}
+    assert any("the request is tokens x hidden" in c.value for c in at.caption)
+    at.button(key="related:techniques:fused-linear-loss").click().run()
+    assert not at.exception and any("Fuse the head" in h.value for h in at.header)
+    assert "Causes that it answers" in {h.value for h in at.subheader}
+
+
+def test_what_belongs_together_belongs_both_ways() -> None:
+    for rule in all_rules():
+        assert all(rule.id in cured_by(name) for name in cures(rule.id)), rule.id
+    assert causes_of_part("logits") and "logits" in causes_of_part("logits") and "fragmentation" in causes_of_part("allocator")
