@@ -13,7 +13,7 @@ from advisor.stating import StatingError, put, validated
 from advisor.views.address import arrived, write
 from advisor.views.field_widget import ask
 from advisor.views.kept import kept
-from advisor.views.offers import Wishes, show_offers
+from advisor.views.offers import Wishes, ranked, show_all, show_answer
 from advisor.views.words import plain
 
 HELD = st.session_state  # planned: the job; plan-cards, plan-hours, plan-budget, plan-price:CARD: the wishes
@@ -75,6 +75,7 @@ with st.container():  # always there: what stands below keeps its place, and an 
         st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
 
 job = HELD.planned
+answer = st.container()  # above the settings also where all stand in one column: on a phone nobody should have to look for it
 controls, result = st.columns([1, 3], gap="large")
 with controls:
 
@@ -116,10 +117,13 @@ wishes |= {f"price.{id}": f"{price:g}" for id, price in prices.items()}
 shared = link(job, Evidence()).parameters if job != FIRST or wishes else {}
 write("plan", {**shared, **wishes} if shared else {})
 
-with result:
-    if not chosen:
-        st.markdown("Choose at least one card.")
-        st.stop()
+if not chosen:
+    answer.markdown("Choose at least one card.")
+    st.stop()
+with answer:
+    wished = Wishes(tuple(chosen), hours, budget)
     asked = (job, tuple(chosen), tuple(prices.items()), hours, budget)
-    offers = kept("offers", asked, lambda: before(resolve(job, Evidence()), cards=chosen, prices=prices, most_hours=hours, budget=budget))
-    show_offers(offers, Wishes(tuple(chosen), hours, budget))
+    found = ranked(kept("offers", asked, lambda: before(resolve(job, Evidence()), cards=chosen, prices=prices, most_hours=hours, budget=budget)))
+    show_answer(found, wished)
+with result:
+    show_all(found, wished)

@@ -13,6 +13,7 @@ from advisor.job.known import opened, section_of, types_of
 from advisor.render import words
 
 NOT_KNOWN = "I don't know"
+GROUPED = 100_000  # a box holds plain digits; from here on nobody counts them
 
 
 @cache
@@ -83,6 +84,8 @@ def ask(
         st.session_state[key] = None if value is None else int(value) if whole else float(value)
         bounds: dict[str, Any] = {"min_value": 1, "step": 1} if whole else {"min_value": 0.0, "step": 0.05}
         st.number_input(name, placeholder="not known", **bounds, **call)
+        if isinstance(value, int) and value >= GROUPED:
+            st.caption(f"{value:,}")
     else:
         st.session_state[key] = "" if value is None else words.value(value)
         st.text_input(name, placeholder="not known", **call)

@@ -49,9 +49,13 @@ def changed(offer: Offer) -> str:
     return ", ".join(words.title("techniques", name) for name in offer.changes) or "As written"
 
 
-def show_offers(offers: Sequence[Offer], wishes: Wishes) -> None:
-    """The cheapest that fits and keeps to the wishes, then all that fit."""
-    found = sorted((o for o in offers if o.verdict != "ooms"), key=lambda o: (o.verdict != "fits", paid(o), o.cards))
+def ranked(offers: Sequence[Offer]) -> list[Offer]:
+    """Those that fit, the surest and cheapest first."""
+    return sorted((o for o in offers if o.verdict != "ooms"), key=lambda o: (o.verdict != "fits", paid(o), o.cards))
+
+
+def show_answer(found: Sequence[Offer], wishes: Wishes) -> None:
+    """The cheapest that fits and keeps to the wishes, in words."""
     best = next((o for o in found if not wishes.over(o)), None)
     if not found:
         says = "None of these cards holds it, up to eight of them in one node. Train fewer parameters, take a larger card, or look in Explore for a layout."
@@ -60,6 +64,10 @@ def show_offers(offers: Sequence[Offer], wishes: Wishes) -> None:
         st.warning("It fits on these cards, and none keeps to the time or budget given.", title="Over the limits", icon=":material/warning:")
     else:
         _best(best)
+
+
+def show_all(found: Sequence[Offer], wishes: Wishes) -> None:
+    """All that fit, in a table, and how it was worked out."""
     if found:
         _table(found, wishes)
     _worked_out(found)

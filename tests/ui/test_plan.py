@@ -60,3 +60,10 @@ def test_the_choice_opens_in_explore_as_the_offer_is() -> None:
                  "batch.total_tokens": "1000000", "cards": "a100-80gb"})  # fmt: skip
     linked = next(e for e in at.get("page_link") if "Explore" in e.proto.label)
     assert "hardware.gpu=a100-80gb" in linked.proto.query_string
+
+
+def test_the_answer_stands_above_the_settings_and_large_numbers_are_grouped() -> None:
+    at = page()
+    order = [type(e).__name__ for e in at.main]
+    assert order.index("Success") < order.index("Selectbox") < order.index("Dataframe")
+    assert any(c.value == "100,000,000" for c in at.caption)
