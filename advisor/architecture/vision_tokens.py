@@ -1,7 +1,8 @@
 """Images and frames → tokens in the sequence, and patches in the tower, by model family.
 
 Source: the processors of transformers 5.24: ``image_processing_qwen2_vl.py`` (``smart_resize``), ``video_processing_qwen2_vl.py``,
-``video_processing_qwen3_vl.py``, ``processing_gemma3.py``, ``processing_internvl.py``, ``processing_llava.py``, ``processing_paligemma.py``.
+``video_processing_qwen3_vl.py``, ``processing_gemma3.py``, ``processing_llava.py``, ``processing_paligemma.py``; families that cut images are in
+:mod:`advisor.architecture.image_tiles`.
 Where an image's size is not known, the most its processor lets through is taken (``exact`` false).
 """
 
@@ -14,6 +15,7 @@ from msgspec import Struct
 
 from advisor.architecture import presets
 from advisor.architecture.config import defaults_of
+from advisor.architecture.image_tiles import of_image, pixels_a_token
 from advisor.architecture.keys import Keys
 from advisor.job import Model, Vision
 
@@ -21,7 +23,6 @@ from advisor.job import Model, Vision
 # a hub repository's preprocessor_config.json can raise it
 QWEN_IMAGE_TOKENS = 1280
 QWEN_FRAME_TOKENS = 768  # video_processing_qwen2_vl: longest_edge 28 x 28 x 768 pixels a frame
-INTERNVL_TILES = 12  # crop_to_patches: at most 12 tiles, and a thumbnail beside them
 
 
 class VisionTokens(Struct, frozen=True):
@@ -39,18 +40,36 @@ def vision_tokens(model: Model) -> VisionTokens | None:
     Raises:
         ConfigError: where the vision part of the config cannot be read.
     """
-    vision = model.vision
+    vision, parts = model.vision, _parts(model)
+    if vision is None or parts is None or (vision.tokens == 0 and not vision.images and not vision.frames):
+        return None
+    keys, section = parts
+    if keys.model_type.startswith("qwen"):
+        return _qwen(keys, section, vision)
+    return _fixed(keys, section, vision)
+
+
+def pixels_of_token(model: Model) -> int | None:
+    """Pixels that become one token, where an image has as many tokens as its size gives; ``None`` where it has not, or where that is not known.
+
+    Raises:
+        ConfigError: where the vision part of the config cannot be read.
+    """
+    parts = _parts(model)
+    patch = _side(parts[1], "patch_size") if parts is not None else None
+    return pixels_a_token(parts[0], patch, parts[1].model_type) if parts is not None and patch is not None else None
+
+
+def _parts(model: Model) -> tuple[Keys, Keys] | None:
+    """The keys of a config and of its vision part; ``None`` where it has none, or the model is not known."""
     config = model.config if model.config is not None else _preset_config(model.name)
-    if vision is None or config is None or (vision.tokens == 0 and not vision.images and not vision.frames):
+    if config is None:
         return None
     keys = Keys(config, defaults_of(str(config.get("model_type") or "")))
     written = keys.section("vision_config")
     if written is None and not keys.defaults.get("vision_config"):
         return None
-    section = written or Keys({}, keys.defaults.get("vision_config"), "vision_config.")
-    if keys.model_type.startswith("qwen"):
-        return _qwen(keys, section, vision)
-    return _fixed(keys, section, vision)
+    return keys, written or Keys({}, keys.defaults.get("vision_config"), "vision_config.")
 
 
 def _preset_config(name: str | None) -> Mapping[str, Any] | None:
@@ -84,20 +103,21 @@ def _fixed(keys: Keys, section: Keys, vision: Vision) -> VisionTokens | None:
     if image is None or patch is None:
         return None
     patches, count, exact = (image // patch) ** 2, vision.frames or vision.images or 1, True
+    tiled = of_image(keys, image, patch, section.model_type, vision.max_pixels) if not vision.frames else None  # frames are not cut into tiles
     if keys.model_type == "gemma3":
         each = keys.size("mm_tokens_per_image", default=256)
-    elif keys.model_type in ("llava", "paligemma"):
-        each = patches
+    elif tiled is not None:
+        (each, patches), exact = tiled, False
     elif keys.model_type == "internvl":
         each = int(patches * (keys.number("downsample_ratio", default=0.5, most=1.0) or 0.5) ** 2)
-        if not vision.frames:  # frames are not cut into tiles
-            count, exact = count * (INTERNVL_TILES + 1), False
+    elif keys.model_type in ("llava", "paligemma"):
+        each = patches
     else:
         return None
     if vision.tokens:
-        count = max(1, -(-vision.tokens // max(1, each)))
-        return VisionTokens(vision.tokens, count * patches, f"{vision.tokens:,} tokens stated, {each:,} an image of {patches:,} patches", True)
-    return VisionTokens(count * each, count * patches, f"{count:,} images or tiles x {each:,} tokens", exact)
+        shown = max(1, -(-vision.tokens // max(1, each))) * patches if exact else round(vision.tokens * patches / max(1, each))
+        return VisionTokens(vision.tokens, shown, f"{vision.tokens:,} tokens stated, {each:,} an image of {patches:,} patches", True)
+    return VisionTokens(count * each, count * patches, f"{count:,} images x {each:,} tokens{'' if exact else ' at most'}", exact)
 
 
 def _side(section: Keys, name: str) -> int | None:

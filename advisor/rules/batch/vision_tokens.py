@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+from advisor.architecture import ConfigError
+from advisor.architecture.vision_tokens import pixels_of_token, vision_tokens
 from advisor.evidence import Evidence
+from advisor.job import Model, Vision
 from advisor.reading.pattern import pattern
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -19,8 +22,10 @@ def _applies(run: Run, _evidence: Evidence) -> str | None:
     return "the model reads no images"
 
 
-_OF_THIS_PATCH = pattern(r"Qwen2(?:\.5)?-VL", re.IGNORECASE)
-PIXELS_A_TOKEN = 28 * 28  # patch 14, merged 2 x 2: Qwen2-VL, Qwen2.5-VL (image_processing_qwen2_vl.py smart_resize factor 28)
+_OF_NAME = (
+    (pattern(r"Qwen2(?:\.5)?-VL", re.IGNORECASE), 28 * 28),  # patch 14, merged 2 x 2 (image_processing_qwen2_vl.py smart_resize factor 28)
+    (pattern(r"Qwen3-VL", re.IGNORECASE), 32 * 32),  # patch 16, merged 2 x 2 (configuration_qwen3_vl.py)
+)  # of models that are known by their name alone
 
 
 _SIZED_IMAGES = pattern(
@@ -51,19 +56,39 @@ def _bound(evidence: Evidence) -> tuple[str, int] | None:
     return next(((where, int(value)) for where, value in found if re.fullmatch(r"[0-9]{1,12}", value)), None)
 
 
+def _pixels_a_token(run: Run) -> int | None:
+    try:
+        known = pixels_of_token(run.job.model)
+    except ConfigError:
+        known = None
+    return known or next((pixels for name, pixels in _OF_NAME if name.search(run.job.model.name or "")), None)
+
+
+def _at_most(run: Run) -> int | None:
+    """Tokens of one image at most, where the processor cuts images by a rule of its own."""
+    try:
+        found = vision_tokens(Model(name=run.job.model.name, config=run.job.model.config, vision=Vision(images=1)))
+    except ConfigError:
+        return None
+    return found.tokens if found is not None and _pixels_a_token(run) is None else None
+
+
 def _loose(run: Run, evidence: Evidence) -> str | None:
     """A bound that lets one image become as many tokens as a whole sequence has, or more."""
-    bound, length = _bound(evidence), run.job.batch.seq_len
-    if not _OF_THIS_PATCH.search(run.job.model.name or ""):
+    bound, length, pixels = _bound(evidence), run.job.batch.seq_len, _pixels_a_token(run)
+    if length is None:
         return None
-    if bound is None or length is None or bound[1] // PIXELS_A_TOKEN < length:
-        return None
-    return f"one image may become {bound[1] // PIXELS_A_TOKEN:,} tokens, where a sequence has {length:,} ({bound[0]}: {bound[1]:,} pixels)"
+    if bound is not None and pixels is not None and bound[1] // pixels >= length:
+        return f"one image may become {bound[1] // pixels:,} tokens, where a sequence has {length:,} ({bound[0]}: {bound[1]:,} pixels)"
+    tokens = _at_most(run)
+    if tokens is not None and tokens >= length:
+        return f"one image may become {tokens:,} tokens as its processor cuts it, where a sequence has {length:,}"
+    return None
 
 
 def _unbounded(run: Run, evidence: Evidence) -> str | None:
     vision, shape = run.job.model.vision, run.architecture
-    if shape is None or not shape.vision or _bound(evidence) is not None:
+    if shape is None or not shape.vision or _bound(evidence) is not None or _at_most(run) is not None:
         return None
     if vision is None or (vision.max_pixels is None and vision.tokens is None):
         return "nothing bounds how many tokens an image becomes"
@@ -104,7 +129,13 @@ RULE = Rule(
             when=_told,
         ),
         Mark("vision-tokens-unbounded", 1.2, "unbounded", "Qwen2-VL processors: max_pixels decides the tokens of an image", when=_unbounded),
-        Mark("vision-tokens-loose", 3.0, "a bound that binds nothing", "tokens of an image = pixels / (patch x merge)²", when=_loose),
+        Mark(
+            "vision-tokens-loose",
+            3.0,
+            "a bound that binds nothing",
+            "tokens of an image = pixels / (patch x merge)²; tiles: each processor's own rule",
+            when=_loose,
+        ),
         Mark("vision-tokens-many", 2.0, "mostly images", "tokens of an image = pixels / (patch x merge)²", when=_many),
         Mark(
             "vision-tokens-blocks",
