@@ -45,7 +45,7 @@ def of(ctx: Context, block: Block) -> Setting:
         trained=not adapted,
         base=ctx.base if adapted and ctx.base in QUANTISED else "none",
         keeps_input=keeps_input(ctx),
-        adapted=targets(block, method.targets) if adapted else frozenset(), rank=method.rank or 8, adapter=ctx.adapter,
+        adapted=targets(block, method.targets) if adapted else frozenset(), rank=method.rank or 8, adapter=ctx.adapter if not mixed_copy(ctx) else ctx.compute,
         dropout=method.dropout or 0.0, dora=ctx.method == "dora",
         kernel=kernel, masked=masked, expanded=expands(ctx), attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout,
         inner_dropout=ctx.arch.hidden_dropout if family.inner_dropout else 0.0,

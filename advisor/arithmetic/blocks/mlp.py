@@ -55,10 +55,14 @@ def gated(tape: Tape, s: Setting, x: Value, names: list[str], width: float, *, c
 
 
 def activate(tape: Tape, s: Setting, x: Value) -> Value:
-    """The activation function: silu, gelu and relu² keep their input (relu its output); gelu written out in Python keeps four tensors."""
+    """The activation function: silu, gelu and relu² keep their input (relu its output); gelu written out in Python keeps four tensors.
+
+    Compiled, the written-out one is a pointwise kernel that backward runs anew from its input, as the operation's own backward does
+    (torch _functorch/partitioners.py min_cut_rematerialization_partition: what a product reads in backward is kept, what is fused is not).
+    """
     one = x.width * x.element
     name = s.activation
-    if name in ("gelu_new", "gelu_fast"):
+    if name in ("gelu_new", "gelu_fast") and not s.compiled:
         base = cast(tape, x, 4, "gelu input as fp32") if s.autocast else x  # autocast runs pow in fp32, and what follows is widened by it
         wide, one = base.element, x.width * base.element
         cube = tape.run("gelu pow", (base,), x.width, wide, saves=(base,), backward=tokens(2 * one), label="gelu cube")
