@@ -34,7 +34,7 @@ def content(side: Side, *, approved: bool = False) -> dict[str, Any]:
         "advisor_baseline": VERSION, "approved": datetime.date.today().isoformat() if approved else None, "name": side.name, "kind": side.kind,
         "peak": {"phase": side.phase, **dict(side.totals)}, "parts": dict(side.parts), "phases": dict(side.phases),
         "dtypes": {part: dict(found) for part, found in side.dtypes.items()}, "copies": dict(side.copies), "software": dict(side.software),
-        "job": dict(side.job), **({"sites": dict(side.sites)} if side.sites else {}),
+        "job": dict(side.job), **({"sites": dict(side.sites)} if side.sites else {}), **({"kernels": dict(side.kernels)} if side.kernels else {}),
     }  # fmt: skip
 
 
@@ -66,7 +66,7 @@ def read(path: Path) -> tuple[Side, str | None]:
         side = Side(
             path.name, str(data["kind"]), data.get("job") or {}, {k: int(v) for k, v in peak.items() if k != "phase"}, str(peak["phase"]), dict(data["parts"]),
             dict(data["phases"]), {k: dict(v) for k, v in data["dtypes"].items()}, dict(data["copies"]), dict(data["software"]),
-            {str(k): int(v) for k, v in (data.get("sites") or {}).items()},
+            {str(k): int(v) for k, v in (data.get("sites") or {}).items()}, {str(k): str(v) for k, v in (data.get("kernels") or {}).items()},
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CompareError(f"{path.name} is not in the baseline's form: {type(error).__name__} {error}") from None
@@ -100,6 +100,10 @@ def drift(approved: Side, now: Side, tolerance: float = TOLERANCE) -> tuple[Drif
         if before and (_most(dtypes) > _most(before) or _widest(dtypes) > _widest(before)):
             out.append(Drift("dtypes", f"{part} widened: {_said(before)} to {_said(dtypes)}"))
     out += [Drift("kernels", f"{path} changed: {x} to {y}") for path, x, y in found.settings if path in KERNELS]
+    seen = set(approved.kernels.values())
+    for file, before_ran, ran in found.kernels:  # a file that no longer runs is none; a new one is where nothing of the kind has run
+        if seen and ran is not None and (before_ran is not None or ran not in seen):
+            out.append(Drift("kernels", f"the attention in {file} changed: {before_ran or ', '.join(sorted(seen))} to {ran}"))
     out += [Drift("software", f"{name} changed: {x or 'none'} to {y or 'none'}") for name, x, y in found.software]
     before_peak, peak = approved.totals.get("max_allocated", 0), now.totals.get("max_allocated", 0)
     if before_peak and peak > before_peak * (1 + tolerance):

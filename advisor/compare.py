@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from advisor.evidence import Evidence
 
 WIDTH = {"fp64": 8, "fp32": 4, "float32": 4, "bf16": 2, "bfloat16": 2, "fp16": 2, "float16": 2, "int8": 1, "fp8": 1, "nf4": 0.5, "fp4": 0.5, "int4": 0.5}
+ON_CARD = ("driver", "cuda", "rocm")  # what a measurement says of its machine
 MAX_PLACES = 20  # rows of a table of places: the largest differences
 
 
@@ -36,6 +37,7 @@ class Side(Struct, frozen=True):
     copies: Mapping[str, int]
     software: Mapping[str, str]
     sites: Mapping[str, int] = field(default_factory=dict)  # by file:line, where a snapshot or a log knows it
+    kernels: Mapping[str, str] = field(default_factory=dict)  # the attention that ran, by file, where a log knows it
 
 
 class Row(Struct, frozen=True):
@@ -64,6 +66,7 @@ class Comparison(Struct, frozen=True):
     copies_new: tuple[str, ...]
     software: tuple[tuple[str, str | None, str | None], ...]
     sites: tuple[Row, ...] = ()
+    kernels: tuple[tuple[str, str | None, str | None], ...] = ()
 
     @property
     def tables(self) -> tuple[tuple[str, tuple[Row, ...]], ...]:
@@ -111,7 +114,7 @@ def of_json(name: str, data: Mapping[str, Any]) -> Side:
         return Side(
             name, str(data["kind"]), data.get("job") or {}, {k: int(v["expected"]) for k, v in data["totals"].items()}, str(data["peak"]["phase"]), parts,
             {k: int(v) for k, v in (data.get("phases") or {}).items()}, dtypes, copies,
-            {str(k): str(v) for k, v in (data.get("software") or {}).items()},
+            {**{str(k): str(v) for k, v in (data.get("software") or {}).items()}, **{k: str(data[k]) for k in ON_CARD if isinstance(data.get(k), str)}},
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CompareError(f"{name} has not the ledger's form: {type(error).__name__} {error}") from None
@@ -122,8 +125,7 @@ def compare(a: Side, b: Side) -> Comparison:
     return Comparison(
         a, b, settings(a.job, b.job), _rows(a.totals, b.totals), _rows(a.parts, b.parts), _rows(a.phases, b.phases),
         tuple(sorted(set(a.copies) - set(b.copies))), tuple(sorted(set(b.copies) - set(a.copies))),
-        tuple((n, a.software.get(n), b.software.get(n)) for n in sorted({*a.software, *b.software}) if a.software.get(n) != b.software.get(n)),
-        _rows(a.sites, b.sites),
+        _texts(a.software, b.software), _rows(a.sites, b.sites), _texts(a.kernels, b.kernels),
     )  # fmt: skip
 
 
@@ -139,6 +141,10 @@ def _at(job: Mapping[str, Any], path: str) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
+def _texts(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[tuple[str, str | None, str | None], ...]:
+    return tuple((name, a.get(name), b.get(name)) for name in sorted({*a, *b}) if a.get(name) != b.get(name))
+
+
 def _rows(a: Mapping[str, int], b: Mapping[str, int]) -> tuple[Row, ...]:
     return tuple(Row(name, a.get(name), b.get(name)) for name in {**a, **b})
 
@@ -149,13 +155,15 @@ def markdown(found: Comparison) -> str:
     share = f", {(after / before - 1) * 100:+.1f} %" if before else ""
     lines = [f"**Peak memory: {show(before)} → {show(after)} ({signed(after - before)}{share})**", ""]
     lines += [f"`{found.a.name}` ({found.a.kind}, peak in {found.a.phase}) against `{found.b.name}` ({found.b.kind}, peak in {found.b.phase}).", ""]
+    heads = "before | after" if found.a.kind == found.b.kind else f"{found.a.kind} | {found.b.kind}"  # two kinds of one run are no before and after
     for title, rows in found.tables:
-        lines += [f"| {title} | before | after | difference |", "|---|--:|--:|--:|"]
+        lines += [f"| {title} | {heads} | difference |", "|---|--:|--:|--:|"]
         lines += [f"| {_cell(row.name)} | {_size(row.a)} | {_size(row.b)} | {signed(row.difference)} |" for row in rows] + [""]
     if found.settings:
-        lines += ["| Setting | before | after |", "|---|---|---|"]
+        lines += [f"| Setting | {heads} |", "|---|---|---|"]
         lines += [f"| {path} | {_text(x)} | {_text(y)} |" for path, x, y in found.settings] + [""]
     lines += [f"- new copy: {name}" for name in found.copies_new] + [f"- copy gone: {name}" for name in found.copies_gone]
+    lines += [f"- attention in {_cell(name)}: {x or 'none'} → {y or 'none'}" for name, x, y in found.kernels]
     lines += [f"- {name}: {x or 'none'} → {y or 'none'}" for name, x, y in found.software]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -86,8 +86,23 @@ def of_log(name: str, data: bytes) -> Side | None:
     phase = max(peaks, key=lambda name: int(peaks[name]))
     copies = {f"{f['cause']} at {f.get('where')}": _logged(f.get("bytes")) for f in found["warnings"] if f["cause"] in LOGGED_COPIES}
     sites = {f"{f.get('where')} ({f['cause']})": _logged(f.get("bytes")) for f in found["warnings"]}
-    software = {"torch": found["torch"]} if found["torch"] else {}
-    return Side(name, "measured", {}, {"max_allocated": peaks[phase]}, phase, found["parts"], peaks, {}, copies, software, sites)
+    try:  # a log is a text like any other
+        job = read_job(json.dumps(found["job"]), where=name).to_dict()
+    except JobError:
+        job = {}
+    return Side(
+        name, "measured", job, {"max_allocated": peaks[phase]}, phase, found["parts"], peaks, found["resident"], copies, found["software"], sites,
+        _kernels(found["attention"]),
+    )  # fmt: skip
+
+
+def _kernels(attention: Mapping[str, int]) -> dict[str, str]:
+    """The attention that ran, by file: a line moves with every edit."""
+    found: dict[str, set[str]] = {}
+    for ran in attention:
+        backend, _, where = ran.partition(" at ")
+        found.setdefault(where.rpartition(":")[0] or where, set()).add(backend)
+    return {file: ", ".join(sorted(backends)) for file, backends in sorted(found.items())}
 
 
 def of_snapshot(name: str, summary: Mapping[str, Any]) -> Side:

@@ -182,3 +182,47 @@ def test_a_watched_run_is_a_side_and_a_copy_that_appears_in_it_is_drift(folder: 
     broken = (folder / "after.jsonl").read_text().replace('"bytes": 4000000', '"bytes": "4 MB"')
     (folder / "after.jsonl").write_text(broken)  # a log is a text like any other: what is no figure is not read as one
     assert main(["compare", "before.jsonl", "after.jsonl"]) == 0
+
+
+def test_settings_dtypes_kernels_and_versions_of_a_watched_run_drift(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def log(name: str, *, kernel: str = "flash", line: int = 12, weights: str = "bf16", driver: str = "570.124.06", checkpointing: str = "full") -> str:
+        lines: list[dict[str, object]] = [
+            {"kind": "start", "torch": "2.13.0"},
+            {"kind": "attention", "backend": kernel, "where": f"model.py:{line}"},
+            {"kind": "software", "versions": {"torch": "2.13.0", "driver": driver}},
+            {"kind": "job", "job": {"version": 1, "activations": {"checkpointing": checkpointing}, "framework": {"name": "custom"}}},
+            {"kind": "step", "step": 1, "peaks": {"forward": 5_000_000}, "parts": {"weights": 5_000_000}, "resident": {"weights": {weights: 5_000_000}}},
+            {"kind": "end"},
+        ]
+        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return name
+
+    assert main(["baseline", "save", log("a.jsonl"), "--to", "a.yaml"]) == 0
+    assert main(["baseline", "approve", "a.yaml"]) == 0
+    assert main(["baseline", "check", "a.yaml", log("same.jsonl", line=40)]) == 0  # an edit that moves a line is no drift
+    for changes, says in (
+        ({"kernel": "math"}, "the attention in model.py changed: flash to math"),
+        ({"weights": "fp32"}, "weights widened: bf16 5 MiB to fp32 5 MiB"),
+        ({"driver": "580.65.06"}, "driver changed: 570.124.06 to 580.65.06"),
+        ({"checkpointing": "none"}, "activations.checkpointing changed: full to none"),
+    ):
+        capsys.readouterr()
+        assert main(["baseline", "check", "a.yaml", log("b.jsonl", **changes)]) == 1
+        said = capsys.readouterr().out
+        assert said.count("DRIFT") == 1 and says in said
+    assert main(["compare", "a.jsonl", log("b.jsonl", kernel="math"), "--markdown"]) == 0
+    assert "- attention in model.py: flash → math" in capsys.readouterr().out
+
+
+def test_a_measurements_driver_is_held_against_it_and_its_heads_are_its_kinds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = subprocess.run([sys.executable, "-m", "advisor.cli", "estimate", "job.json", "--json"], capture_output=True, text=True, timeout=60)
+    measured = {**json.loads(done.stdout), "kind": "measured", "driver": "570.124.06", "cuda": "12.8"}
+    (folder / "m.json").write_text(json.dumps(measured))
+    (folder / "n.json").write_text(json.dumps({**measured, "driver": "580.65.06"}))
+    assert [main(["baseline", *rest]) for rest in (["save", "m.json", "--to", "m.yaml"], ["approve", "m.yaml"], ["check", "m.yaml", "m.json"])] == [0, 0, 0]
+    capsys.readouterr()
+    assert main(["baseline", "check", "m.yaml", "n.json"]) == 1
+    assert "driver changed: 570.124.06 to 580.65.06" in capsys.readouterr().out
+    (folder / "p.json").write_text(json.dumps({**measured, "peak": {**measured["peak"], "holdings": measured["peak"]["holdings"][1:]}}))
+    assert main(["compare", "job.json", "p.json", "--markdown"]) == 0
+    assert "| Part at the peak | estimated | measured | difference |" in capsys.readouterr().out

@@ -56,6 +56,8 @@ def run(args: argparse.Namespace) -> int:
     for label, names in (("new copy", found.copies_new), ("copy gone", found.copies_gone)):
         for name in names:
             paper.say(f"{label}: {name}", indent=2)
+    for name, old, new in found.kernels:
+        paper.say(f"attention in {name}: {old or 'none'} to {new or 'none'}", indent=2)
     for name, old, new in found.software:
         paper.say(f"{name}: {old or 'none'} to {new or 'none'}", indent=2)
     output.write(paper.text())

@@ -9,6 +9,8 @@ from typing import Any
 from advisor.cli import UserError
 from advisor.commands import files, options, output
 
+LAYERS = 5  # of the gradients
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
@@ -18,6 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Summarise; exit code 1 where a warning was logged."""
+    from advisor.measurement import summing
     from advisor.units import show
 
     data = summary(args.log)
@@ -43,6 +46,15 @@ def run(args: argparse.Namespace) -> int:
         paper.heading("Largest live size by phase")
         for phase, size in data["peaks"].items():
             paper.say(f"{phase}: {show(size)}", indent=2)
+    if rows := summing.by_part(data):
+        paper.heading("By part: stored, resident, peak live")
+        for part, *sizes in rows:
+            saved, *held = ("" if size is None else show(size) for size in sizes)
+            paper.say(f"{part}: {', '.join([saved or 'not saved', *(size or 'not known' for size in held)])}", indent=2)
+    if data["gradients"]:
+        paper.heading("Gradients with most zeros, at the last look")
+        for layer, rates in [*data["gradients"].items()][:LAYERS]:
+            paper.say(f"{layer}: {rates['zero']:.1%} zeros, {rates['subnormal']:.1%} of the others subnormal", indent=2)
     if data["attention"]:
         paper.heading("Attention that ran")
         for place, times in data["attention"].items():

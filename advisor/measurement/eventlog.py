@@ -1,7 +1,8 @@
 """Events of a watched run as JSON lines: append-only, bounded, readable after a kill in the middle. No tensor contents, no user data.
 
 One ``write`` a line on a descriptor opened for appending: what was logged before a kill is whole, and at most the last line is cut, which
-:func:`read` skips and counts. At ``max_bytes`` the file becomes ``NAME.1`` (the older ones move up, the oldest goes) and a new one begins.
+:func:`read` skips and counts. At ``max_bytes`` the file becomes ``NAME.1`` (the older ones move up, the oldest goes) and a new one begins, with
+what the log is kept for (what ran, what was found) written once more, or a long run would rotate it away.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ MAX_BYTES = 8 * 1024 * 1024
 FILES = 3
 MAX_LINE = 16 * 1024
 LEVELS = ("note", "warning")
+AGAIN = "again"  # of a line that was in an older file too
+CARRIED = frozenset({"start", "software", "job", "finding"})
+CARRIED_SHARE = 0.25  # of a file at most
 MAX_READ_LINES = 1_000_000
 
 
@@ -29,6 +33,7 @@ class EventLog:
         self.failed: str | None = None
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._size = os.fstat(self._descriptor).st_size
+        self._carried: list[bytes] = []
 
     def write(self, kind: str, level: str = "note", **values: Any) -> None:
         """Append one event."""
@@ -41,6 +46,8 @@ class EventLog:
             if self._size + len(line) + 1 > self.max_bytes and self._size:
                 self._rotate()
             self._size += os.write(self._descriptor, line + b"\n")
+            if kind in CARRIED and sum(map(len, self._carried)) + len(line) + 32 <= self.max_bytes * CARRIED_SHARE:
+                self._carried.append(line[:-1] + f', "{AGAIN}": true}}\n'.encode())
         except OSError as error:
             self.failed = str(error)
 
@@ -57,7 +64,7 @@ class EventLog:
             if older.exists():
                 older.replace(_numbered(self.path, number))
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        self._size = 0
+        self._size = sum(os.write(self._descriptor, line) for line in self._carried)
 
 
 def of_rank(path: Path) -> Path:

@@ -12,7 +12,7 @@ import torch
 
 from advisor.job import Job
 from advisor.ledger import Holding, Ledger, Moment
-from advisor.measurement import real, trainers
+from advisor.measurement import real, software, trainers
 from advisor.measurement.counting import CpuCounter, CudaCounter
 from advisor.measurement.ranks import Divide
 from advisor.measurement.watching import owned
@@ -101,10 +101,7 @@ def _autocast(job: Job, device: str) -> AbstractContextManager[Any]:
 
 def _held(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, tuple[int, str]]:
     """Bytes and dtype by part of what model and optimizer own now."""
-    sizes: dict[str, dict[str, int]] = {}
-    for own in owned.by_storage(model, optimizer).values():
-        by_dtype = sizes.setdefault(own.part, {})
-        by_dtype[own.dtype] = by_dtype.get(own.dtype, 0) + own.bytes
+    sizes = owned.by_part(owned.by_storage(model, optimizer).values())
     return {part: (sum(found.values()), max(found, key=lambda name: found[name])) for part, found in sizes.items()}
 
 
@@ -132,10 +129,4 @@ def _ledger(counter: CpuCounter | CudaCounter, held: dict[str, dict[str, tuple[i
         )
     if not device.startswith("cuda"):
         notes += ("measured on a CPU as the stand-in: its kernels, dtypes of accumulation and allocator are not a GPU's",)
-    return Ledger("measured", tuple(holdings), moments, software={"torch": torch.__version__, **_transformers()}, notes=notes)
-
-
-def _transformers() -> dict[str, str]:
-    import transformers
-
-    return {"transformers": transformers.__version__}
+    return Ledger("measured", tuple(holdings), moments, software=software.loaded(device), notes=notes)

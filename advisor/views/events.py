@@ -8,13 +8,14 @@ from typing import Any
 import streamlit as st
 
 from advisor import knowledge
-from advisor.measurement.summing import AT, events_of, summed
+from advisor.measurement.summing import AT, by_part, events_of, summed
 from advisor.render import words
 from advisor.units import gib, show
 from advisor.views.words import plain, table
 
 MAX_BYTES = 32 * 1024 * 1024
 SHOWN = 60
+LAYERS = 10  # of the gradients
 
 
 def of_upload(data: bytes) -> tuple[dict[str, Any] | None, str | None]:
@@ -44,6 +45,11 @@ def show_events(found: Mapping[str, Any]) -> None:
     if found["attention"]:
         st.header("Attention that ran")
         st.markdown(table(("Kernel and place", "Observed steps"), [(plain(place), f"{times:,}") for place, times in found["attention"].items()], right=(1,)))
+    if found["gradients"]:
+        st.header("Gradients with most zeros")
+        rows = [(plain(layer), f"{rates['zero']:.1%}", f"{rates['subnormal']:.1%}") for layer, rates in [*found["gradients"].items()][:LAYERS]]
+        st.markdown(table(("Layer", "Zeros", "Of the others subnormal"), rows, right=(1, 2)))
+        st.caption("A sample of each layer's gradient at the last look. In fp16, many zeros with subnormals beside them are what was too small.")
     if found["device"]:
         _device(found["device"])
     if found["broken_lines"]:
@@ -91,8 +97,9 @@ def _peaks(found: Mapping[str, Any]) -> None:
     st.header("Largest live size, measured")
     st.markdown(table(("Phase", "Bytes"), [(plain(words.phase(phase)), show(size)) for phase, size in found["peaks"].items()], right=(1,)))
     if found["parts"]:
-        rows = [(plain(words.part(part)), show(size)) for part, size in sorted(found["parts"].items(), key=lambda item: -item[1])]
-        st.markdown(table(("Part, in the largest step", "Bytes"), rows, right=(1,)))
+        rows = [(plain(words.part(part)), *("–" if size is None else show(size) for size in sizes)) for part, *sizes in by_part(found)]
+        st.markdown(table(("Part, in the largest step", "Stored", "Resident", "Peak live"), rows, right=(1, 2, 3)))
+        st.caption("Stored: as saved. Resident: held between two steps. Peak live: at the largest moment.")
     if len(found["course"]) > 2:
         values = [{"step": row[AT], "phase": words.phase(phase), "gib": gib(size, 4)} for row in found["course"] for phase, size in row.items() if phase != AT]
         st.vega_lite_chart(

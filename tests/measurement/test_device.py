@@ -1,6 +1,7 @@
 """What runs on a card, on a fake one: the order of torch.cuda's calls, the ledger of its counters, the card and its driver by name."""
 
 import os
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,8 +11,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 pytestmark = pytest.mark.torch
 
-from advisor.measurement import machine, ranks, steps  # noqa: E402
+from advisor.measurement import machine, ranks, software, steps  # noqa: E402
 from advisor.measurement.counting import CudaCounter  # noqa: E402
+from advisor.measurement.watching import emulated  # noqa: E402
 
 
 @pytest.fixture
@@ -62,3 +64,36 @@ def test_a_rank_takes_its_card_before_it_joins(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ranks.dist, "get_rank", lambda: 1)
     assert ranks.begin("cuda") == 1
     assert order == [1, "nccl"]
+
+
+def test_what_computes_on_a_card_is_said_with_its_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26 02:00:00 UTC 2026\n")
+    monkeypatch.setattr(machine, "DRIVER", tmp_path / "version")
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
+    monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(__version__="2.8.3"))
+    monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
+    found = software.loaded("cuda")
+    assert {"flash_attn": "2.8.3", "cuda": "12.8", "cudnn": "91002", "driver": "570.124.06", "torch": torch.__version__}.items() <= found.items()
+    assert "bitsandbytes" not in found  # installed or not, it did not run
+    assert not {"cuda", "cudnn", "driver"} & set(software.loaded("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("capability", "dtype", "autocast", "told"),
+    [
+        ((7, 5), torch.bfloat16, None, True),
+        ((7, 0), torch.float32, torch.bfloat16, True),
+        ((7, 5), torch.bfloat16, torch.float16, False),
+        ((7, 5), torch.float16, None, False),
+        ((8, 0), torch.bfloat16, None, False),
+        (None, torch.bfloat16, None, False),
+    ],
+)
+def test_bf16_on_a_card_without_it_is_a_finding(monkeypatch: pytest.MonkeyPatch, capability: Any, dtype: Any, autocast: Any, told: bool) -> None:
+    if capability is not None:
+        monkeypatch.setattr(emulated, "_card", lambda _: ("Tesla T4", capability))
+    found = emulated.emulated(torch.nn.Linear(2, 2).to(dtype), autocast, 0)
+    assert (found is not None) is told
+    if found is not None:
+        assert found.kind == "kernel-unsupported" and "Tesla T4 (compute capability 7." in found.title and ":" in found.where

@@ -78,6 +78,61 @@ def test_policy_raises_where_it_happens_and_the_command_tells(tmp_path: Path) ->
     assert told["ended"] and told["peaks"]["forward"] > 0
 
 
+def test_a_long_run_rotates_away_steps_but_not_what_was_found(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e.jsonl", max_bytes=4000, files=2)
+    log.write("start", torch="2.13.0", stored_bytes=900)
+    log.write("finding", "warning", cause="reference-copy", title="another model", where="a.py:3", bytes=7)
+    for number in range(400):
+        log.write("step", step=number, peaks={"forward": 1000}, parts={"weights": 900, "activations": 100})
+    log.write("end")
+    log.close()
+    assert sum(f.stat().st_size for f in tmp_path.iterdir()) <= 2 * 4000
+    found = summing.summed(read(tmp_path / "e.jsonl"), [])
+    assert [f["where"] for f in found["warnings"]] == ["a.py:3"]  # once, though both files have it
+    assert found["ended"] and found["stored"] == {"weights": 900} and found["software"] == {"torch": "2.13.0"}
+    assert found["events"] == found["steps"] + 1 < 400  # what is written again is not counted again
+    again = EventLog(tmp_path / "e.jsonl")
+    again.write("start", torch="2.13.0")
+    again.close()
+    assert not summing.summed(read(tmp_path / "e.jsonl"), [])["ended"]  # another run began and was killed
+
+
+def test_findings_are_bounded_in_a_file(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "e.jsonl", max_bytes=2000, files=2)
+    for number in range(200):
+        log.write("finding", "warning", cause="framework-upcast", title="a tensor is widened", where=f"a.py:{number}")
+    log.close()
+    assert all(f.stat().st_size <= 2000 for f in tmp_path.iterdir())
+    assert [f["where"] for f in summing.summed(read(tmp_path / "e.jsonl"), [])["warnings"]][-1] == "a.py:199"
+
+
+@pytest.mark.torch
+def test_the_log_has_sizes_by_part_settings_versions_and_rates(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    from advisor.cli import main
+    from advisor.measurement import watch
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64, bias=False))
+    model[1].weight.register_hook(torch.zeros_like)  # trained, and yet without a gradient
+    optimizer = torch.optim.AdamW(model.parameters())
+    with watch(model, optimizer, log=tmp_path / "e.jsonl") as seen:
+        for _ in range(4):
+            model(torch.randn(8, 64)).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert seen.failed is None and seen.findings == []
+    found = summing.summed(read(tmp_path / "e.jsonl"), [])
+    weights = 4 * (64 * 64 + 64 + 64 * 64)
+    sizes = {part: rest for part, *rest in summing.by_part(found)}
+    assert sizes["weights"] == [weights, weights, weights]
+    assert sizes["optimizer"][:2] == [2 * weights + 12, 2 * weights + 12]  # two moments, and the number of the step of three parameters
+    assert sizes["gradients"] == [None, 0, weights]  # not saved, and freed between two steps
+    assert found["resident"]["weights"] == {"fp32": weights}
+    assert found["job"]["optimizer"]["name"] == "adamw" and found["software"]["torch"] == torch.__version__
+    assert found["gradients"] == {"1.weight": {"zero": 1.0, "subnormal": 0.0}}
+    assert main(["events", str(tmp_path / "e.jsonl")]) == 0
+
+
 @pytest.mark.torch
 def test_the_trainer_callback_watches(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="torch is not installed")

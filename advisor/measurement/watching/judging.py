@@ -42,14 +42,22 @@ def checkpoints(observer: Observer, model: torch.nn.Module, asked: bool | None) 
         yield Finding("checkpointing-broken", title, switch[1], kept, step=observer.step)
 
 
+WORST = 20  # layers of the log
+
+
 class Gradients:
-    """Rates of zeros and subnormals among fp16 gradients, from look to look."""
+    """Rates of zeros and subnormals among gradients, from look to look."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[underflow.Rates]] = {}
 
-    def look(self, model: torch.nn.Module, step: int) -> Finding | None:
-        """Look at the gradients as the optimizer is about to read them."""
+    def worst(self) -> dict[str, dict[str, float]]:
+        """Of the last look, the shares of the :data:`WORST` layers with most zeros, then most subnormals."""
+        last = sorted(((name, seen[-1]) for name, seen in self._seen.items()), key=lambda item: (-item[1].zero, -item[1].subnormal))
+        return {name: {"zero": round(rates.zero, 4), "subnormal": round(rates.subnormal, 4)} for name, rates in last[:WORST]}
+
+    def look(self, model: torch.nn.Module, step: int, *, scaled: bool) -> Finding | None:
+        """Look at the gradients as the optimizer is about to read them. ``scaled``: in fp16, where zeros are what was too small."""
         rows = configured.embeddings(model)
         names, gradients = [], []
         for name, parameter in model.named_parameters():
@@ -64,7 +72,7 @@ class Gradients:
                 found = underflow.Rates(found.zero, 0.0)  # after unscaling small values are meant
             seen = self._seen.setdefault(name, [])
             seen[:] = [*seen[-1:], found]
-            if underflow.lost(seen):
+            if scaled and underflow.lost(seen):
                 worst.append((name, found))
         if not worst:
             return None

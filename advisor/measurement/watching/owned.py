@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -56,6 +56,15 @@ def of(tensor: torch.Tensor, part: str, name: str) -> tuple[int, Own] | None:
     """One tensor's storage and what it is; ``None`` where it holds no memory."""
     key = storage_of(tensor)
     return None if key is None else (key, Own(part, name, plain(tensor).untyped_storage().nbytes(), short(tensor.dtype)))
+
+
+def by_part(owns: Iterable[Own]) -> dict[str, dict[str, int]]:
+    """Bytes by part and dtype."""
+    found: dict[str, dict[str, int]] = {}
+    for own in owns:
+        dtypes = found.setdefault(own.part, {})
+        dtypes[own.dtype] = dtypes.get(own.dtype, 0) + own.bytes
+    return found
 
 
 def stored_bytes(model: torch.nn.Module) -> int:

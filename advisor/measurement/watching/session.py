@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 
 import torch
 
+from advisor.measurement import software
 from advisor.measurement.eventlog import VERSION, EventLog, of_rank
 from advisor.measurement.watching import card, described, failing, owned
 from advisor.measurement.watching.finding import Finding
@@ -52,6 +53,7 @@ class Watch(Stepping):
         self._known: set[tuple[str, str, str | None, str]] = set()
         self._explain, self._moment = explain, dict[str, int]()
         self._card: card.Card | None = None
+        self._described = False
 
     def __enter__(self) -> Self:
         """Begin to watch."""
@@ -76,6 +78,7 @@ class Watch(Stepping):
             self.event("failed", "warning", error=type(error).__name__, phase=phase)
             self.note_failure(error, phase)
         self._boundaries.close()
+        self._describe()
         self.event("end", steps=self.step, observed=self.observed, seconds=round(time.monotonic() - self._pace.began, 3), peaks=self.peak_bytes())
         if self._log is not None:
             self._log.close()
@@ -87,6 +90,20 @@ class Watch(Stepping):
         self._log.write(kind, level, **values)
         if kind == "step" and self._card is not None and (seen := self._card.sample()):
             self._log.write("device", "note", step=self.step, **seen)
+        if kind == "step" and self.step:  # micro batches of a step are known once one has ended
+            self._describe()
+
+    def _describe(self) -> None:
+        """Log once what runs: settings as model, optimizer and batch tell them, and versions. A baseline is held against it."""
+        if self._log is None or self._described or not self.step:
+            return
+        self._described = True
+        try:
+            device = next((p.device.type for p in self.model.parameters()), "cpu")
+            self._log.write("software", "note", versions=software.loaded(device))
+            self._log.write("job", "note", job=self.job())
+        except Exception as fault:  # the run goes on
+            self._log.write("watcher-failed", "warning", error=f"{type(fault).__name__}: {fault}"[:300])
 
     def peak_bytes(self) -> dict[str, int]:
         """The largest live bytes of each phase, of the observed steps."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from advisor.measurement.watching import configured, described, judging, owned
+from advisor.measurement.watching import configured, described, emulated, judging, owned
 from advisor.measurement.watching.boundary import Boundaries
 from advisor.measurement.watching.finding import Finding
 from advisor.measurement.watching.guarding import guarded
@@ -19,6 +19,7 @@ from advisor.measurement.watching.recomputing import Recomputing
 
 SMALLEST = 4096  # bytes below which nothing is worth a finding
 SEEN_WHOLE = 2  # steps whose optimizer is observed before that is spared: the first makes its state
+RATED = (1, FIRST - 1)  # steps whose gradients are counted whatever their dtype: before the first, half of an adapter has none
 SHARE = 0.001  # of the model's state, likewise
 
 
@@ -43,6 +44,7 @@ class Stepping:
         self._block_hooks: list[Any] = []
         self._observer: Observer | None = None
         self._active = False  # the observer sees operators now
+        self._resident = dict[str, dict[str, int]]()  # when the observed step began: part, dtype, bytes
         self._boundaries = Boundaries(model, self.optimizer, self)
         self._gradients = judging.Gradients()
         self._blocks, self._vocabulary = configured.blocks(model), configured.vocabulary(model)
@@ -123,8 +125,11 @@ class Stepping:
             return
         observer.phase = "step"
         observer.tally.gradients(own for own, known in owned.by_storage(self.model, None).items() if known.part == "gradients")
-        if observer.fp16 and (lost := self._gradients.look(self.model, self.step)) is not None:
-            self.found(lost)
+        if observer.fp16 or self.step in RATED or (self._pace.full and self._pace.look(self.step)):
+            lost = self._gradients.look(self.model, self.step, scaled=observer.fp16)
+            self.event("gradients", step=self.step, layers=self._gradients.worst())
+            if lost is not None:
+                self.found(lost)
         if SEEN_WHOLE <= self.step < FIRST or (self._pace.full and self.step >= FIRST and not self._pace.look(self.step)):
             self._stop_observing()  # the optimizer's part is some operators for each parameter, and always the same
 
@@ -142,10 +147,13 @@ class Stepping:
 
     def _observe(self, inputs: list[Any]) -> None:
         seeds = owned.by_storage(self.model, self.optimizer)
+        self._resident = owned.by_part(seeds.values())
         least = self._threshold(seeds)
         for tensor in inputs:  # the batch lives as long as the step
             if isinstance(tensor, torch.Tensor) and (given := owned.of(tensor, "activations", "inputs")) is not None:
                 seeds.setdefault(*given)
+        if not self.observed and (slow := emulated.emulated(self.model, self.autocast, self.step)) is not None:
+            self.found(slow)
         self._observer = Observer(seeds, least=least, vocab=self._vocabulary, step=self.step, on_widening=self.policy.judge)
         self._observer.follow(p.grad for p in self.model.parameters() if p.grad is not None)
         if self._blocks and (self.observed < FIRST or self.recomputes):
@@ -180,7 +188,8 @@ class Stepping:
         for phase, (size, parts) in peaks.items():
             if size > self.peaks.get(phase, (-1, {}))[0]:
                 self.peaks[phase] = (size, parts)
-        self.event("step", step=self.step, peaks={phase: size for phase, (size, _) in peaks.items()}, parts=max(peaks.values())[1])
+        sizes = {phase: size for phase, (size, _) in peaks.items()}
+        self.event("step", step=self.step, peaks=sizes, parts=max(peaks.values(), key=lambda peak: peak[0])[1], resident=self._resident)
         for backend, site in observer.attention:
             self.event("attention", step=self.step, backend=backend, where=site)
         for finding in (*judging.kernels(observer), *judging.checkpoints(observer, self.model, self._asked)):
