@@ -16,6 +16,7 @@ STYLE = """<style>
 :is([data-testid=stBaseButton-tertiary], [data-testid=stPageLink]) :is(.stMarkdownEllipsis, .stMarkdownEllipsis p) {
   white-space: normal !important; text-align: start
 }
+[data-testid=stBaseButton-tertiary] p { text-align: start }
 [data-testid=stPageLink-NavLink] :is(span:has(> [data-testid=stMarkdownContainer]), p) { white-space: normal }
 </style>"""
 

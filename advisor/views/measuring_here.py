@@ -1,4 +1,4 @@
-"""A measurement on this machine's own GPU, started from a page: one child process, watched and cancelled like a probe."""
+"""A measurement on this machine's own GPU, started from a page: one child process, watched, cancelled and found again like a probe."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from advisor.views.worker import pool
 
 SECONDS = 600
 KEPT = "measuring-here"
+MOST_HELD = 8  # results that no page has come back for
 
 
 def local_gpu() -> bool:
@@ -96,11 +97,29 @@ class Measuring(Struct):
         return self.future is None or self.future.done()
 
 
+@st.cache_resource(show_spinner=False)
+def under_way() -> list[Measuring]:
+    """What was started and not yet taken by a page, for one that is loaded anew: by the link of its run, which holds settings only."""
+    return []
+
+
+def _found(of: str) -> Measuring | None:
+    return next((m for m in reversed(under_way()) if m.asked.of == of and not m.cancelled), None)
+
+
+def _gone(going: Measuring) -> None:
+    if going in under_way():
+        under_way().remove(going)
+
+
 def show_local(asked: Asked, key: str, take: Callable[[str, Asked], None]) -> None:
     """A button, progress, and at the end ``take`` with the answer's JSON and the run that it is of: other changes may be ticked by then."""
     going: Measuring | None = st.session_state.get(KEPT)
+    if going is None and (going := _found(asked.of)) is not None:
+        st.session_state[KEPT] = going
     if going is not None and going.done:
         del st.session_state[KEPT]
+        _gone(going)
         if going.cancelled or going.future is None or going.future.cancelled():
             st.markdown("The measurement was cancelled; nothing is left of it.")
         else:
@@ -119,6 +138,8 @@ def show_local(asked: Asked, key: str, take: Callable[[str, Asked], None]) -> No
 def _go(asked: Asked) -> None:
     going = Measuring(asked)
     going.future = pool().submit(going.work)
+    under_way().append(going)
+    del under_way()[:-MOST_HELD]
     st.session_state[KEPT] = going
 
 

@@ -1,4 +1,4 @@
-"""A probe started from a page: one child process at a time, watched, cancelled, and its result kept with the session."""
+"""A probe started from a page: one child process at a time, watched, cancelled, and found again by the run's link when the page is loaded anew."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ LIMITS = {"1 minute": 60, "3 minutes": 180, "10 minutes": 600}
 MOST_WAITING = 8  # of all sessions together: each may take minutes, and a reader who would wait an hour is told so at once
 STREAMED_PARAMETERS = 4_000_000_000  # a larger model is probed by a few of its layers, for which there is no stream
 KEPT = 4  # results a session keeps, by the link of the run
+REMEMBERED = 16  # results the server keeps, for a page that is loaded anew: a link holds settings only, so who has it may see what they come to
 HOW_TO_GET_IT = "`make probe` in a checkout, or `pip install 'training-memory-advisor[probe]'`, then start the pages again"
 
 
@@ -37,6 +38,7 @@ class Going(Struct):
 
     run: Run
     seconds: int
+    name: str  # the query of the run's link
     handle: Handle = field(default_factory=Handle)
     asked: float = field(default_factory=time.monotonic)
     started: float | None = None
@@ -72,9 +74,14 @@ class Going(Struct):
         """Whether there is nothing more to wait for."""
         return self.future is None or self.future.done()
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether it has come to a result."""
+        return not self.cancelled and self.future is not None and self.future.done() and not self.future.cancelled() and self.future.exception() is None
+
 
 class Queue(Struct):
-    """The one worker of the server, and who waits for it."""
+    """The one worker of the server, who waits for it, and what it found last."""
 
     pool: ThreadPoolExecutor
     going: list[Going] = field(default_factory=list)
@@ -82,6 +89,25 @@ class Queue(Struct):
     def ahead_of(self, one: Going) -> int:
         """How many come first."""
         return sum(not g.done and g.asked < one.asked for g in self.going)
+
+    @property
+    def waiting(self) -> int:
+        """How many are not done."""
+        return sum(not g.done for g in self.going)
+
+    def add(self, one: Going) -> None:
+        """One more at the end; of those that are done the latest stay, without what came to nothing."""
+        done = [g for g in self.going if g.done and g.succeeded][-REMEMBERED:]
+        self.going = [*done, *(g for g in self.going if not g.done), one]
+        one.future = self.pool.submit(one.work)
+
+    def find(self, name: str) -> Going | None:
+        """The latest of a run that is under way or has come to a result, whichever session asked for it."""
+        return next((g for g in reversed(self.going) if g.name == name and (g.succeeded if g.done else not g.cancelled)), None)
+
+    def forget(self, name: str) -> None:
+        """Without the results of a run."""
+        self.going = [g for g in self.going if g.name != name or not g.done]
 
 
 @st.cache_resource(show_spinner=False)
@@ -115,6 +141,8 @@ def show_probe(run: Run, key: str, *, primary: bool = False) -> None:
         return
     name = link(run.job, Evidence()).query
     kept: dict[str, Going] = st.session_state.setdefault("probes", {})
+    if name not in kept and (found := queue().find(name)) is not None:  # the page was loaded anew: its session was another
+        kept[name] = found
     going = kept.get(name)
     if going is None or (going.done and (going.cancelled or going.future is None)):
         if going is not None:
@@ -129,9 +157,7 @@ def show_probe(run: Run, key: str, *, primary: bool = False) -> None:
 def probed(run: Run) -> Probed | None:
     """What a probe of this run saw in this session, where one has ended."""
     going: Going | None = (st.session_state.get("probes") or {}).get(link(run.job, Evidence()).query)
-    if going is None or not going.done or going.cancelled or going.future is None or going.future.exception() is not None:
-        return None
-    return going.future.result()
+    return going.future.result() if going is not None and going.succeeded and going.future is not None else None
 
 
 def _start(run: Run, name: str, kept: dict[str, Going], key: str, *, primary: bool) -> None:
@@ -151,15 +177,14 @@ def _start(run: Run, name: str, kept: dict[str, Going], key: str, *, primary: bo
 
 def _go(run: Run, name: str, kept: dict[str, Going], seconds: int) -> None:
     line = queue()
-    line.going = [g for g in line.going if not g.done]
-    if len(line.going) >= MOST_WAITING:
-        st.session_state["complaint"] = f"{len(line.going)} probes are waiting on this server; try again in some minutes, or run `advisor probe` yourself."
+    if line.waiting >= MOST_WAITING:
+        st.session_state["complaint"] = f"{line.waiting} probes are waiting on this server; try again in some minutes, or run `advisor probe` yourself."
         return
-    going = Going(as_set(run), seconds)
-    line.going.append(going)
-    going.future = line.pool.submit(going.work)
+    going = Going(as_set(run), seconds, name)
+    line.add(going)
     for old in list(kept)[: max(0, len(kept) + 1 - KEPT)]:
-        kept.pop(old).cancel()
+        if not (dropped := kept.pop(old)).done:
+            dropped.cancel()
     kept[name] = going
 
 
@@ -190,3 +215,4 @@ def _result(going: Going, kept: dict[str, Going], name: str, key: str) -> None:
 
 def _forget(kept: dict[str, Going], name: str) -> None:
     kept.pop(name, None)
+    queue().forget(name)

@@ -108,6 +108,38 @@ def test_a_running_probe_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> No
     assert at.button(key="probe:go")
 
 
+def test_a_page_that_is_loaded_anew_finds_its_probe_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = threading.Event()
+
+    def slow(run: Run, **_: object) -> Probed:
+        let_go.wait(20)
+        return as_if_probed(run)
+
+    monkeypatch.setattr(probing, "probe", slow)
+    first = page()
+    first.button(key="probe:go").click().run()
+    anew = page()  # another session, as after a reload
+    assert anew.status and anew.button(key="probe:cancel")
+    other = page(JOB.replace("micro_batch: 2", "micro_batch: 4"))
+    assert other.button(key="probe:go") and not other.status
+    let_go.set()
+    assert "Allocated at the peak, probed" in [m.label for m in finished(anew).metric]
+    assert "Allocated at the peak, probed" in [m.label for m in page().metric]
+    anew.button(key="probe:again").click().run()
+    assert page().button(key="probe:go")
+
+
+def test_what_came_to_nothing_is_not_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(run: Run, **_: object) -> Probed:
+        raise CannotProbe("no room")
+
+    monkeypatch.setattr(probing, "probe", refuse)
+    at = page()
+    at.button(key="probe:go").click().run()
+    finished(at)
+    assert page().button(key="probe:go")
+
+
 def test_without_torch_the_page_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "find_spec", lambda name: None)
     at = page()

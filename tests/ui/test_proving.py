@@ -26,6 +26,11 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proving, "local_gpu", lambda: False)
 
 
+@pytest.fixture(autouse=True)
+def nothing_under_way() -> None:
+    measuring_here.under_way.clear()
+
+
 def diagnosis() -> AppTest:
     at = AppTest.from_file(str(APP), default_timeout=60).run()
     at.button(key="sample:3-dpo-zero2").click().run()
@@ -177,6 +182,25 @@ def test_every_form_in_which_a_report_leaves_says_what_was_measured() -> None:
     assert data["kind"] == "measured" and data["software"] == ["torch 2.6.0"] and data["max_allocated"] == told.bytes and data["from"] == "link"
     assert as_json.of_report(report)["measured"] is None and "Measured" not in markdown.report(report)
     assert "Measured on NVIDIA A100" in next(c.value for c in at.code if "Largest:" in c.value), "the lines for a chat on the page"
+
+
+def test_a_page_that_is_loaded_anew_finds_its_measurement_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    at = diagnosis()
+    answer = tmp_path / "answer.json"
+    answer.write_text(result(ticked_run(at)))
+    code = f"import shutil, sys, time; time.sleep(3); shutil.copy({str(answer)!r}, sys.argv[1])"
+    monkeypatch.setattr(measuring_here, "command", lambda job, out: [sys.executable, "-c", code, str(out)])
+    monkeypatch.setattr(proving, "local_gpu", lambda: True)
+    at.run()
+    at.button(key="prove-here:go").click().run()
+    going = at.session_state[measuring_here.KEPT]
+    anew = diagnosis()  # another session, as after a reload
+    assert anew.session_state[measuring_here.KEPT] is going
+    going.future.result(timeout=30)
+    anew.run()
+    assert not anew.exception
+    assert "**Measured** on NVIDIA A100" in texts(anew)
+    assert measuring_here.under_way() == []
 
 
 def test_a_running_measurement_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
