@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from advisor.arithmetic import logits
+from advisor.arithmetic import evaluation, logits
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.cached_blocks import spread
 from advisor.arithmetic.context import FSDP, Context
@@ -73,6 +73,11 @@ def outside(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
     sums = spread(held, small)
     peak = sums.peak
     (least, _), (reused, apart), (_, most) = sums.reserved(blocks, (TURNED_LEAST, TURNED, TURNED_MOST))
+    beyond = evaluation.apart(ctx, held)
+    if beyond:  # the largest free blocks, the loss's, serve the evaluation's tensors at best; the others do not
+        training = spread([h for h in held if not h.moments <= evaluation.ONLY], small)
+        (_, _), (trains, _), (_, _) = training.reserved(blocks, (TURNED_LEAST, TURNED, TURNED_MOST))
+        reused, apart, most = (max(a, b) for a, b in ((reused, trains + beyond - blocks), (apart, trains + beyond), (most, trains + beyond)))
     late = waiting(ctx) if ctx.strategy == "fsdp1" else 0
     reused, apart, least, most, joined = (size + late for size in (reused, apart, least, most, sums.joined))
     varied = ctx.job.batch.packed is False and ctx.framework in PADS and not expandable(ctx)

@@ -55,3 +55,22 @@ def test_a_device_map_is_counted_on_its_fullest_card() -> None:
     one = estimate(job(batch={"micro_batch": 1, "seq_len": 128}))
     two = estimate(job(batch={"micro_batch": 1, "seq_len": 128}, parallel={"device_map": [0.5, 0.5]}))
     assert two.peak().bytes < 0.7 * one.peak().bytes
+
+
+def test_evaluation_caches_keys_and_values_until_version_5() -> None:
+    """transformers switches the cache off where a checkpointed model trains; model.eval() leaves it on, unless the Trainer (since 5) has switched it off."""
+    rows = {"eval": {"micro_batch": 8, "keeps": "argmax"}}
+    old, new, off = (
+        estimate(job(**rows, framework={"versions": {"transformers": version}, **more}))
+        for version, more in (("4.48.1", {}), ("5.0.0", {}), ("4.48.1", {"use_cache": False}))
+    )
+    # 6 layers x 8 sequences x 512 tokens x keys and values of 4 heads of 64 elements, 2 bytes
+    assert old.by_part("eval.forward")["decode-cache"] == 6 * 8 * 512 * 2 * 4 * 64 * 2
+    assert "decode-cache" not in new.by_part("eval.forward")
+    assert "decode-cache" not in off.by_part("eval.forward")
+
+
+def test_an_evaluation_of_more_rows_finds_few_blocks_in_the_cache() -> None:
+    small, large = (estimate(job(eval={"micro_batch": rows, "keeps": "argmax"})) for rows in (2, 16))
+    beside = large.totals()["max_reserved"].expected - large.totals()["max_allocated"].expected
+    assert beside > small.totals()["max_reserved"].expected - small.totals()["max_allocated"].expected
