@@ -69,6 +69,7 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
     import transformers
 
     from advisor.simulation import allocator, extrapolating, snapshot, timeline
+    from advisor.simulation.ranks import looking
     from advisor.simulation.step import STEPS, record
 
     torch.set_num_threads(1)
@@ -82,7 +83,7 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
             return {"ledger": {**to_dict(extended), "software": software}, "reserved": {}, "events": 0, "seconds": seconds, "notes": _notes(run, software)}
         except extrapolating.Refused as why:
             say(f"all layers, because {why}")
-    recorder = record(run, say, rank=int(request.get("rank", 0)))
+    recorder, stage = looking.fullest(run, lambda rank: record(run, say, rank=rank), say)
     gc.collect()
     say("replaying the allocator")
     events, storages = list(recorder.events), recorder.storages
@@ -110,7 +111,7 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
     ledger = timeline.with_host(ledger, recorder.host_peak)
     reserved = {mode: replay.max_reserved for mode, replay in replays.items()}
     seconds = round(time.perf_counter() - started, 2)
-    notes = {"notes": _notes(run, software), "remarks": _remarks(run)}
+    notes = {"notes": _notes(run, software), "remarks": [*([stage] if stage else []), *_remarks(run)]}
     return {"ledger": to_dict(ledger), "reserved": reserved, "events": len(events), "seconds": seconds, **notes}
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from advisor.ledger import DeviceName, Holding, Ledger, Moment
 from advisor.run import Run
 from advisor.simulation import building, timeline
-from advisor.simulation.ranks import dividing
+from advisor.simulation.ranks import dividing, pipelining
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.step import STEPS, record
 
@@ -47,6 +47,8 @@ def depth_key(run: Run) -> str:
         Refused: the layers are not all alike, or the config does not say how many there are.
     """
     arch = run.architecture
+    if pipelining.degree(run.effective) > 1:
+        raise Refused("they are dealt out over the stages of a pipeline")
     if arch is None or len(arch.blocks) != 1 or arch.vision or arch.encoder_decoder or not arch.vocab:
         raise Refused("its layers are not all alike")
     config = building.config_of(run.effective)

@@ -14,7 +14,7 @@ from advisor.simulation import building, fusing, kernels, objectives, offloading
 from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
 from advisor.simulation.frameworks import CLIPS, ON_ACCELERATE
 from advisor.simulation.patching import patched
-from advisor.simulation.ranks import dividing, group, hosting
+from advisor.simulation.ranks import dividing, group, hosting, pipelining
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.semantics import cuda_semantics
 from advisor.simulation.standins import bitsandbytes
@@ -89,6 +89,9 @@ def _one_step(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Mo
     objectives.score(recorder, forward, job, model)
     micro_batches = min(job.batch.gradient_accumulation or 1, 2)  # the second micro batch meets gradients; a third adds nothing
     for number in range(micro_batches):
+        if isinstance(model, pipelining.Pipeline):
+            model.step(recorder)
+            continue
         unsynced = _unsynced(model, job, last=number == micro_batches - 1)
         recorder.phase, recorder.moment = "forward", placing.FORWARD
         tokens = objectives.inputs_of(recorder, job, model)

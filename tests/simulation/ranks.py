@@ -1,4 +1,4 @@
-"""Groups of ranks that really run on the CPU over gloo: each records its jobs, the first writes what it saw. Started by ``test_against_ranks``.
+"""Groups of ranks that really run on the CPU over gloo, each watched or not, as its job says. Started by ``test_against_ranks``.
 
 The libraries are loaded once; every rank is a fork of that process.
 """
@@ -85,7 +85,7 @@ def seen(job: dict[str, Any], **how: Any) -> list[list[Any]]:
 
 
 def main(jobs: Path, folder: Path) -> int:
-    """``jobs``: by number of ranks, by name. What rank 0 of each group saw goes to ``folder``; the exit code is not 0 where a rank failed."""
+    """``jobs``: by number of ranks, by name, each with the ranks that are watched. What they saw goes to ``folder``; not 0 where a rank failed."""
     import accelerate
     import peft
     import torch
@@ -106,7 +106,7 @@ def main(jobs: Path, folder: Path) -> int:
     return int(failed > 0)
 
 
-def _rank(rank: int, world: int, jobs: dict[str, Any], folder: Path) -> int:
+def _rank(rank: int, world: int, jobs: dict[str, tuple[dict[str, Any], list[int]]], folder: Path) -> int:
     import traceback
 
     import torch.distributed as dist
@@ -115,9 +115,8 @@ def _rank(rank: int, world: int, jobs: dict[str, Any], folder: Path) -> int:
     try:
         store = dist.FileStore(str(folder / f"store-{world}"), world)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
-        found = {name: seen(job, device="cpu") for name, job in jobs.items()}
-        if rank == 0:
-            (folder / f"of-{world}.json").write_text(json.dumps(found))
+        found = {name: seen(job, device="cpu", watch=rank in watched) for name, (job, watched) in jobs.items()}
+        (folder / f"of-{world}-{rank}.json").write_text(json.dumps({name: rows for name, rows in found.items() if rank in jobs[name][1]}))
         dist.barrier()
         dist.destroy_process_group()
     except Exception:

@@ -75,6 +75,29 @@ OF_FOUR: dict[str, dict[str, Any]] = {
     "fsdp2 over tensor and sequence parallel": {**_over("fsdp2", tensor=2, sequence=True), **MIXED, **FULL, **FOUR},
     "transformers' plans of both": {**_over("fsdp2", tensor=2), **TRAINER, **FOUR},
 }
+
+
+def _staged(strategy: str = "none", **fields: Any) -> dict[str, Any]:
+    return {"parallel": {"strategy": strategy, "pipeline": 2, "microbatches": 4, **fields}, "model": {"config": {**CONFIGS["llama"], "num_hidden_layers": 5}}}
+
+
+DEEP = {"model": {"config": {**CONFIGS["llama"], "num_hidden_layers": 5}, "source": "torchtitan"}, "framework": {"name": "torchtitan"}}
+STAGED: dict[str, dict[str, Any]] = {
+    "stages": _staged(),
+    "stages, checkpointing": {**_staged(microbatches=3), **FULL},
+    "stages, interleaved": _staged(virtual_stages=2),
+    "stages of torchtitan": {**_staged(), **DEEP},
+}
+STAGED_OF_FOUR: dict[str, dict[str, Any]] = {
+    "four stages": {**_staged(pipeline=4, microbatches=5), "hardware": FOUR["hardware"]},
+    "fsdp2 within stages": {**_staged("fsdp2", shard=2), **MIXED, **FOUR},
+    "fsdp2 within torchtitan's stages": {**_staged("fsdp2", shard=2), **MIXED, **DEEP, **FOUR},
+}
+BY_WORLD = {2: {**JOBS, **STAGED}, 4: {**OF_FOUR, **STAGED_OF_FOUR}}
+WATCHED = {
+    **dict.fromkeys((*JOBS, *OF_FOUR), (0,)), **dict.fromkeys(STAGED, (0, 1)), **dict.fromkeys(STAGED_OF_FOUR, (0, 2)),
+    "four stages": (0, 1, 2, 3),
+}  # fmt: skip
 Row = tuple[str, int, str, tuple[int, ...], str, str, str]
 
 
@@ -89,17 +112,18 @@ def _job(sections: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[Any]]]:
-    """What rank 0 of two, and of four, saw of each job."""
+def real(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], list[list[Any]]]:
+    """What the watched ranks of two, and of four, saw of each job; one a stage of a pipeline, else rank 0."""
     folder = tmp_path_factory.mktemp("ranks")
-    by_world = {2: JOBS, 4: OF_FOUR}
-    (folder / "jobs.json").write_text(json.dumps({world: {name: _job(sections) for name, sections in jobs.items()} for world, jobs in by_world.items()}))
+    jobs = {world: {name: (_job(sections), WATCHED[name]) for name, sections in jobs.items()} for world, jobs in BY_WORLD.items()}
+    (folder / "jobs.json").write_text(json.dumps(jobs))
     command = [sys.executable, "-m", "tests.simulation.ranks", str(folder / "jobs.json"), str(folder)]
     done = subprocess.run(
         command, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=False, timeout=800
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return {name: rows for world in by_world for name, rows in json.loads((folder / f"of-{world}.json").read_text()).items()}
+    seen = {(world, rank): json.loads((folder / f"of-{world}-{rank}.json").read_text()) for world in BY_WORLD for rank in range(world)}
+    return {(name, rank): rows for (_, rank), found in seen.items() for name, rows in found.items()}
 
 
 def _left(rows: list[list[Any]]) -> list[Row]:
@@ -118,16 +142,16 @@ def _left(rows: list[list[Any]]) -> list[Row]:
     return ordered + sorted(sent)
 
 
-@pytest.mark.parametrize("name", [*JOBS, *OF_FOUR])
-def test_every_birth_and_death_is_that_of_a_real_rank(name: str, real: dict[str, list[list[Any]]]) -> None:
-    simulated = _left(ranks.seen(_job({**JOBS, **OF_FOUR}[name])))
-    assert simulated == _left(real[name])
+@pytest.mark.parametrize(("name", "rank"), [(name, rank) for name, ranks in WATCHED.items() for rank in ranks])
+def test_every_birth_and_death_is_that_of_a_real_rank(name: str, rank: int, real: dict[tuple[str, int], list[list[Any]]]) -> None:
+    simulated = _left(ranks.seen(_job({**BY_WORLD[2], **BY_WORLD[4]}[name]), rank=rank))
+    assert simulated == _left(real[name, rank])
     assert len(simulated) > 500
 
 
-def test_what_is_left_out_is_gloos_clone_of_the_reduced_gradients(real: dict[str, list[list[Any]]]) -> None:
+def test_what_is_left_out_is_gloos_clone_of_the_reduced_gradients(real: dict[tuple[str, int], list[list[Any]]]) -> None:
     """One a sharded unit and step, as large as the unit's gradients: two layers and the root, or all units that train."""
-    clones = [row for row in real["fsdp2"] if row[0] == "birth" and row[2] == "aten::split.Tensor" and row[5] == "backward"]
+    clones = [row for row in real["fsdp2", 0] if row[0] == "birth" and row[2] == "aten::split.Tensor" and row[5] == "backward"]
     layer = 64 * (64 + 32 + 32 + 64) + 3 * 64 * 160 + 2 * 64
     root = 2 * 256 * 64 + 64
     assert sorted(row[1] for row in clones) == sorted([4 * layer] * 4 + [4 * root] * 2)

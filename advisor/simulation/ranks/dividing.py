@@ -14,7 +14,7 @@ from advisor.run import Run
 from advisor.simulation import selective
 from advisor.simulation.frameworks import ON_ACCELERATE
 from advisor.simulation.quantising import DTYPES
-from advisor.simulation.ranks import accelerating, hosting, tensor_parallel
+from advisor.simulation.ranks import accelerating, cutting, hosting, pipelining, tensor_parallel
 from advisor.simulation.request import CannotProbe
 from advisor.simulation.standins import torchtitan
 from advisor.simulation.tensors import META
@@ -23,9 +23,9 @@ Divide = Callable[[torch.nn.Module, Job, str], torch.nn.Module]
 
 
 def world_of(run: Run) -> int:
-    """Ranks of the job's group: GPUs = shard x replicate x tensor."""
+    """Ranks of the job's group: GPUs = shard x replicate x tensor x pipeline."""
     parallel = run.effective.parallel
-    return (parallel.shard or 1) * (parallel.replicate or 1) * (parallel.tensor or 1)
+    return (parallel.shard or 1) * (parallel.replicate or 1) * (parallel.tensor or 1) * pipelining.degree(run.effective)
 
 
 def divided(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
@@ -38,11 +38,22 @@ def divided(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     divide = STRATEGIES.get(strategy)
     if divide is None:
         raise CannotProbe(f"the probe does not run the strategy {strategy}: the estimate stands in")
+    if pipelining.degree(job) > 1:
+        return _staged(model, job, device, divide)
     if tensor_parallel.size(job) > 1:
         model = tensor_parallel.divided(model, job, mesh_of(job, device)["tp"])
         if tensor_parallel.by_transformers(job):
             return model
     return divide(model, job, device)
+
+
+def _staged(model: torch.nn.Module, job: Job, device: str, divide: Divide) -> torch.nn.Module:
+    """The stages of this rank, each divided on its own over the ranks that hold the same layers."""
+    mesh = mesh_of(job, device)["pp"]
+    size = pipelining.degree(job)
+    numbers = range(mesh.get_local_rank(), size * (job.parallel.virtual_stages or 1), size)
+    parts = [(number, divide(part, job, device)) for number, part in zip(numbers, cutting.stages(model, job, numbers), strict=True)]
+    return pipelining.Pipeline(parts, job, mesh.get_group())
 
 
 def _alone(model: torch.nn.Module, _: Job, __: str) -> torch.nn.Module:
@@ -89,7 +100,7 @@ def _fsdp2(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     for block in units:
         stays = titan and not own and block is units[-1]  # it would be gathered again at once
         fully_shard(block, **(options | {"reshard_after_forward": False} if stays else options))
-    if own and head is not None and not tied:
+    if own and held[1] is not None and not tied:
         norm = _last_norm(model)
         fully_shard([norm, head] if norm is not None else head, **{**options, "reshard_after_forward": False})
     fully_shard(model, **options)
@@ -106,17 +117,21 @@ STRATEGIES: dict[str, Divide] = {"none": _alone, "ddp": _ddp, "fsdp2": _fsdp2, "
 
 
 def mesh_of(job: Job, device: str) -> DeviceMesh:
-    """Every rank: replicas (HSDP), those that a parameter is divided over, and those that share a layer's products (``tp``); only what there is."""
+    """Every rank: stages (``pp``), replicas (HSDP), those that a parameter is divided over, and those that share a layer's products (``tp``).
+
+    Only what there is; in torchtitan's order, in which neighbours share most (distributed/parallel_dims.py).
+    """
     shard, replicate, ranks = job.parallel.shard or 1, job.parallel.replicate or 1, tensor_parallel.size(job)
-    sizes = {"dp_replicate": replicate, "dp_shard": shard, "tp": ranks}
+    sizes = {"pp": pipelining.degree(job), "dp_replicate": replicate, "dp_shard": shard, "tp": ranks}
     kept = {name: number for name, number in sizes.items() if number > 1 or (name == "dp_shard" and (replicate > 1 or ranks == 1))}
     return init_device_mesh(device, tuple(kept.values()), mesh_dim_names=tuple(kept))
 
 
 def data_mesh(job: Job, device: str) -> DeviceMesh:
-    """The ranks that FSDP2 divides over, without those of a layer's products."""
+    """The ranks that FSDP2 divides over, without those of other layers and those of a layer's products."""
     mesh = mesh_of(job, device)
-    return mesh[tuple(name for name in mesh.mesh_dim_names or () if name != "tp")] if tensor_parallel.size(job) > 1 else mesh
+    names = mesh.mesh_dim_names or ()
+    return mesh[tuple(name for name in names if name not in ("pp", "tp"))] if {"pp", "tp"} & set(names) else mesh
 
 
 def dtype(name: str | None, otherwise: str) -> torch.dtype:

@@ -7,6 +7,8 @@ What is patched, and why, each by name (read in torch 2.13; 2.6 and newer have t
 * ``_get_device_from_mesh``, ``_init_device_handle``: they would look for CUDA.
 * ``Tensor.data_ptr``, ``UntypedStorage.data_ptr``: all are zero on meta, so FSDP1 would take the shard for the whole; here they tell storages apart.
 * ``TensorParallelLayer._from_local_last_dim_shard`` (transformers 5): makes a tensor on meta to read its strides, in every run.
+* ``isend``, ``batch_isend_irecv``: the second asks for the backend of the tensors' device. What is sent is held by the work of a single send as long as
+  that is named, by a batch's until it is waited for (ProcessGroupNCCL.cpp ``pointToPoint``: ``outputs_``; ``endCoalescing``: stashed).
 * ``ShardingPropagator._propagate_tensor_meta*``: DTensor works out shapes with tensors of the global shape, which a real run does on fake tensors.
 """
 
@@ -19,10 +21,34 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from advisor.simulation.patching import patched
 from advisor.simulation.ranks.device import Meta
 from advisor.simulation.recorder import Recorder
+
+
+class Sent:
+    """Tensors on their way to other ranks, and from them."""
+
+    def __init__(self, tensors: list[torch.Tensor], *, stashed: bool) -> None:
+        self._tensors, self._stashed = tensors, stashed
+
+    def wait(self, *_: Any) -> bool:
+        """They have arrived."""
+        if self._stashed:
+            self._tensors = []
+        return True
+
+
+def _sending() -> list[tuple[Any, str, Any]]:
+    def isend(tensor: torch.Tensor, *_: Any, **__: Any) -> Sent:
+        return Sent([tensor], stashed=False)
+
+    def batch(operations: list[Any]) -> list[Sent]:
+        return [Sent([operation.tensor for operation in operations], stashed=True)]
+
+    return [(dist, "batch_isend_irecv", batch), *((owner, "isend", isend) for owner in (dist, distributed_c10d))]
 
 
 @contextlib.contextmanager
@@ -33,7 +59,7 @@ def opened(world: int, rank: int) -> Iterator[Meta]:
     device = Meta()
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
     try:
-        with patched([(torch, "meta", device), *_fsdp(), *_pointers(), *propagation()]):
+        with patched([(torch, "meta", device), *_sending(), *_fsdp(), *_pointers(), *propagation()]):
             yield device
     finally:
         dist.destroy_process_group()
