@@ -92,8 +92,9 @@ def _fsdp2(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     anymodel: Any = model
     own = _embeddings_apart(job) or (job.model.source == "torchtitan" and torchtitan.outer_units(job))
     embedding, head = anymodel.get_input_embeddings(), anymodel.get_output_embeddings()
-    tied = head is not None and head.weight is embedding.weight
-    if own and not tied:
+    held = [getattr(module, "weight", None) for module in (embedding, head)]  # a pipeline's stage may have neither
+    tied = held[0] is not None and held[0] is held[1]
+    if own and not tied and held[0] is not None:
         fully_shard(embedding, **options)
     titan = job.model.source == "torchtitan"
     units = list(blocks(model))
