@@ -61,7 +61,7 @@ class Run(Struct, frozen=True, dict=True):
         """The run of the changed job: ``run.but(batch={"micro_batch": 1})``. What the change makes relevant is resolved anew."""
         job = self.job.but(**changes)
         paths = frozenset(p for s, c in changes.items() for p in ([f"{s}.{name}" for name in c] if isinstance(c, Mapping) else [s]))
-        kept = {path: fact for path, fact in self.facts.items() if path not in paths}
+        kept = {path: fact for path, fact in self.facts.items() if path not in paths and path.rpartition(".")[0] not in paths}
         for path in paths:
             if (value := job.get(path)) is not None:
                 kept[path] = Fact(path, value, "stated", why="a change of the plan")

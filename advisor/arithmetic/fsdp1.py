@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from advisor.arithmetic import fsdp_whole, settings
 from advisor.arithmetic import moments as at
-from advisor.arithmetic import settings
 from advisor.arithmetic.checkpointing import checkpoints_itself
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.fsdp_units import adapters_apart, gathered, largest_block, stays_whole, unsharded, unsynced
@@ -104,6 +104,8 @@ def waiting(ctx: Context) -> int:
     unit more is reserved than are gathered at a moment. A unit's gradient waits in the same way for its reduction (_post_backward_hook), and where
     that is in another dtype its cast is made on the reduction's stream, where the one before still waits; the root's is a block of its own size.
     """
+    if fsdp_whole.one_unit(ctx):
+        return fsdp_whole.waiting(ctx)
     block = largest_block(ctx)
     total = 0 if stays_whole(ctx) else gathered(ctx, block)
     trained, each = block.trained, unsharded(ctx)

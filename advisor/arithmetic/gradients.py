@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from advisor.arithmetic import fsdp1, fsdp2, logits, zero, zero_step
+from advisor.arithmetic import fsdp1, fsdp2, fsdp_whole, logits, zero, zero_step
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import FSDP, Context
 from advisor.ledger import Holding
@@ -25,7 +25,8 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     if not ctx.counts.learned:
         return
     if ctx.strategy in FSDP:
-        for held in (fsdp1 if ctx.strategy == "fsdp1" else fsdp2).gradients(ctx):
+        units = fsdp_whole if fsdp_whole.one_unit(ctx) else fsdp1 if ctx.strategy == "fsdp1" else fsdp2
+        for held in units.gradients(ctx):
             if not ctx.parameters_away or held.layout != "sharded":
                 yield held
                 continue

@@ -8,10 +8,11 @@ from advisor.job.section import Count, Elements, Section
 
 
 class Wrap(Section, frozen=True, kw_only=True):
-    """Which modules are sharding units of their own."""
+    """Which modules are sharding units of their own. ``blocks: root``: no wrapping policy, the whole model is one unit."""
 
     adapters: Literal["together", "apart"] | None = None
     embeddings: Literal["root", "own unit"] | None = None
+    blocks: Literal["root", "own unit"] | None = None
 
 
 class Parallel(Section, frozen=True, kw_only=True):

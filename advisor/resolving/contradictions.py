@@ -171,14 +171,14 @@ def _longer_than_positions(run: Run) -> str | None:
 
 def _one_unit(run: Run) -> str | None:
     """torch distributed/fsdp fully_sharded_data_parallel.py: without auto_wrap_policy only the module that is given is a unit."""
-    keys = run.seen.seen_keys if run.seen is not None else ()
-    where = next((where for where, key, _ in keys if key == "code.one-unit"), None)
-    if where is None or run.job.parallel.strategy != "fsdp1":
+    wrap = run.job.parallel.wrap
+    if wrap is None or wrap.blocks != "root" or run.job.parallel.strategy not in family.FSDP:
         return None
+    fact = run.facts.get("parallel.wrap.blocks")
+    said = fact.why or fact.where if fact is not None else None
     return (
-        f"FSDP is called without auto_wrap_policy ({where}): the whole model is one unit, gathered at once for the forward pass and kept until the "
-        "backward pass has ended, and its gradient is whole too. The estimate counts a unit a layer, as with a policy, so the real peak is above it; "
-        "give transformer_auto_wrap_policy with the class of the layers."
+        f"FSDP wraps nothing but the model itself{f': {said}' if said else ''}. The whole model is one unit, gathered at once for the forward pass and kept "
+        "until the backward pass has ended, and its gradient is whole too: sharding then saves the optimizer's state and little else. Wrap each layer."
     )
 
 

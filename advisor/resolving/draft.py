@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from advisor.evidence import Evidence, Fact, FactKind
 from advisor.frameworks.defaults import rules
 from advisor.job import Eval, Job, Load, Model, Resume, Rollout, Save, Section, fields
+from advisor.job.division import Wrap
 from advisor.resolving import family
 
 _EMPTY: dict[str, Section] = {"load": Load(), "eval": Eval(), "save": Save(), "resume": Resume(), "rollout": Rollout()}
@@ -21,6 +22,7 @@ _PATHS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = tuple(
     for section in Job.__struct_fields__
     if section not in ("version", "name")
 )
+_INNER = frozenset({Wrap})  # sections within a section of which something is derived
 _OPEN = frozenset({"framework.versions", "framework.allocator"})  # whose inner names are free
 RESOLVER = "resolving"  # ``where`` of a fact that the resolver inferred itself, so that it is inferred anew after a change
 _INTERNED: dict[tuple[Any, ...], Fact] = {}
@@ -68,6 +70,8 @@ class Draft:
                     fact = interned(path, value, "stated")
                 values[path] = value
                 own[path] = fact
+                if type(value) in _INNER:
+                    self._load_inner(path, value, facts, read)
         for path, fact in read.items():
             if (
                 path not in values
@@ -77,6 +81,17 @@ class Draft:
                 values[path] = self._new[path] = fact.value
                 own[path] = fact
                 self._sections.add(path.partition(".")[0])
+
+    def _load_inner(self, path: str, section: Section, facts: dict[str, Fact], read: dict[str, Fact]) -> None:
+        """The fields of a section within a section: known where they are written, left to be derived anew where they were derived."""
+        for name in section.__struct_fields__:
+            value, inner = getattr(section, name), f"{path}.{name}"
+            if value is None:
+                continue
+            fact = facts.get(inner) or read.get(inner)
+            if fact is None or fact.value != value or not _derived(fact):
+                self._values[inner] = value
+                self.facts[inner] = fact if fact is not None and fact.value == value else interned(inner, value, "stated")
 
     @property
     def stated(self) -> Job:

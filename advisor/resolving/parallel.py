@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.resolving import buckets, family
+from advisor.resolving import buckets, family, fsdp_units
 from advisor.resolving.draft import Draft
 
 OWN_UNITS = (1, 14)  # accelerate: fsdp2_prepare_model divides the embedding, and the last norm with the head, on their own
@@ -87,6 +87,7 @@ def _own_settings(draft: Draft) -> None:
         draft.default("parallel.reshard_after_forward", True, "torch FSDP FULL_SHARD / fully_shard")
         draft.default("parallel.limit_all_gathers", True, "torch FullyShardedDataParallel limit_all_gathers")
         draft.default("parallel.prefetch", "backward-pre", "torch FullyShardedDataParallel backward_prefetch; fully_shard's implicit prefetch")
+        fsdp_units.settle(draft)
     if strategy == "fsdp2" and draft.framework in family.ACCELERATE and (draft.major_minor("accelerate") or (0, 0)) >= OWN_UNITS:
         draft.default("parallel.wrap.embeddings", "own unit", "accelerate 1.14 utils/fsdp_utils.py fsdp2_prepare_model", "embedding, and last norm with head")
     if strategy == "ddp":

@@ -83,5 +83,16 @@ def wrap_frozen_apart(run: Run) -> Run | NotApplicable:
         return NotApplicable("the adapters are units of their own already")
     if freed is None and (reason := framework_lacks(run, SCRIPTED, "the units of its sharding: it wraps adapters as it does")):
         return NotApplicable(reason)
-    embeddings = p.wrap.embeddings if p.wrap is not None else None
-    return (freed or run).but(parallel={"wrap": {"adapters": "apart", "embeddings": embeddings}})
+    embeddings, blocks = (p.wrap.embeddings, p.wrap.blocks) if p.wrap is not None else (None, None)
+    return (freed or run).but(parallel={"wrap": {"adapters": "apart", "embeddings": embeddings, "blocks": blocks}})
+
+
+@technique("wrap-each-block", tier="copies")
+def wrap_each_block(run: Run) -> Run | NotApplicable:
+    """Make each layer a sharding unit of its own, so that one layer is gathered at a time and not the whole model."""
+    p = run.job.parallel
+    if p.strategy not in ("fsdp1", "fsdp2"):
+        return NotApplicable(f"only FSDP has units that a policy decides (strategy {p.strategy or 'none'})")
+    if p.wrap is None or p.wrap.blocks != "root":
+        return NotApplicable("each layer is a unit already")
+    return run.but(parallel={"wrap": {"adapters": p.wrap.adapters, "embeddings": p.wrap.embeddings, "blocks": "own unit"}})

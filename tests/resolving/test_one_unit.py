@@ -25,3 +25,42 @@ SCRIPT = "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nm
 def test_a_model_that_is_one_unit_is_said(lines: str, said: bool) -> None:
     found = read([("train.py", SCRIPT.format(lines))])
     assert any("one unit" in sentence for sentence in contradictions(resolve(found.job, found.evidence))) is said
+
+
+@pytest.mark.parametrize(
+    ("fsdp", "version", "blocks"),
+    [
+        ("'full_shard'", "4.46.0", "root"),
+        ("['shard_grad_op', 'offload']", "5.9.0", "root"),
+        ("'full_shard'", None, "root"),
+        ("'full_shard'", "5.12.0", None),
+        ("'full_shard auto_wrap'", "4.46.0", None),
+    ],
+)
+def test_the_trainer_s_word_decides_the_units_until_5_9(fsdp: str, version: str | None, blocks: str | None) -> None:
+    versions = [("requirements.txt", f"transformers=={version}\n")] if version else []
+    found = read([("args.py", f"TrainingArguments(output_dir='o', fsdp={fsdp}, bf16=True)"), *versions])
+    run = resolve(found.job, found.evidence)
+    wrap = run.job.parallel.wrap
+    assert (wrap.blocks if wrap is not None else None) == blocks
+    assert blocks is None or (run.facts["parallel.wrap.blocks"].kind == "assumed") is (version is None)
+
+
+@pytest.mark.parametrize(("policy", "blocks"), [("NO_WRAP", "root"), ("TRANSFORMER_BASED_WRAP", "own unit")])
+def test_accelerate_s_policy_is_read(policy: str, blocks: str) -> None:
+    text = f"distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_auto_wrap_policy: {policy}\n"
+    wrap = read([("acc.yaml", text)]).job.parallel.wrap
+    assert wrap is not None
+    assert wrap.blocks == blocks
+
+
+def test_a_model_that_is_one_unit_is_wrapped_before_anything_else_is_changed() -> None:
+    from advisor.planning import plan
+
+    lines = "model = FSDP(model, device_id=0)\nloader = DataLoader(data, batch_size=1)"
+    smi = "NVIDIA A100-SXM4-40GB\n" * 4
+    found = read([("train.py", SCRIPT.replace("gpt2-xl", "meta-llama/Llama-3.1-8B").format(lines)), ("nvidia-smi.txt", smi)])
+    run = resolve(found.job, found.evidence)
+    assert run.job.parallel.wrap is not None
+    changed = run.but(hardware={"gpu": "a100-40gb", "gpus_per_node": 4}, batch={"micro_batch": 1, "seq_len": 2048}, precision={"weights": "bf16"})
+    assert plan(changed).steps[0].technique == "wrap-each-block"

@@ -30,7 +30,8 @@ factored-optimizer momentum-only-optimizer smaller-rank optimizer-in-backward ga
 chunked-loss gradient-checkpointing selective-checkpointing repair-checkpointing offload-activations smaller-micro-batch shorter-sequence sequence-packing
 cap-vision-tokens smaller-eval-batch cap-longest-batch fused-kernels tiled-mlp balance-experts upgrade correct-launch empty-cache
 exclude-vocabulary-layers less-checkpointing less-offload larger-micro-batch leave-headroom more-gpus larger-gpu smaller-model
-"""  # ids of the vocabulary, version 1
+wrap-each-block
+"""  # ids of the vocabulary, version 1; the last line: those that this project added
 VOCABULARY = NAMES.split()
 SEVEN = ("qlora", "dora", "galore", "fsdp", "zero-3", "gradient-checkpointing", "restore-flash-attention", "fp8-training", "context-parallel")
 
