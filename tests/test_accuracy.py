@@ -83,3 +83,15 @@ def test_every_large_miss_is_listed_with_its_error_and_a_guess() -> None:
             stale.append(f"{entry['id']}: listed {low} to {high} %, found {[round(e) for e in sorted(found)]}")
     assert not unlisted, f"not in knowledge/residuals.yaml: {unlisted}"
     assert not stale, f"knowledge/residuals.yaml is out of date: {stale}"
+
+
+def test_one_row_that_can_not_be_estimated_leaves_the_others_their_figures(tmp_path: Any) -> None:
+    import json
+
+    row = {"id": "a", "job": {"version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}}, "measured": {"metric": "max_allocated", "gib": 60.0}}
+    strange = {"model_type": "dinov2", "hidden_size": 8, "num_hidden_layers": 1}
+    other = {**row, "id": "b", "job": {"version": 1, "model": {"config": strange}}}
+    file = tmp_path / "rows.yaml"
+    file.write_text(json.dumps([row, other]))
+    found = score([file])
+    assert [case["id"] for case in found["cases"]] + [skip["id"] for skip in found["skipped"]] == ["a", "b"]

@@ -10,7 +10,9 @@ from typing import Any
 from msgspec import Struct
 
 from advisor.accuracy.measured import TOTAL_OF, Measurement, load
+from advisor.architecture.keys import ConfigError
 from advisor.arithmetic import CannotEstimate, estimate
+from advisor.job import JobError
 from advisor.ledger import Ledger
 from advisor.run import Run, resolve
 from advisor.units import GIB, gib
@@ -73,8 +75,11 @@ def judge(measurements: Iterable[Measurement], predict: Predict = by_estimate) -
             run = resolve(m.job)
             ledger = predict(run, m.metric)
             total = ledger.totals()[TOTAL_OF[m.metric]]
-        except CannotEstimate as error:
+        except (CannotEstimate, ConfigError, JobError) as error:
             skipped.append({"id": m.id, "why": str(error)})
+            continue
+        except Exception as error:  # a fault of ours in one row must not take the figures of all others with it
+            skipped.append({"id": m.id, "why": f"a fault of the advisor: {type(error).__name__}: {error}"})
             continue
         stands_in = predict is not by_estimate and ledger.kind == "estimated"
         note = ledger.notes[-1] if stands_in and ledger.notes else None
