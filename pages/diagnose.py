@@ -164,7 +164,7 @@ if "report" not in HELD:
 
 report = HELD.report
 banner(report.verdict, report.sentence)
-figures(report.ledger, report.capacity_bytes, report.capacity_why, report.run)
+figures(report.ledger, report.capacity_bytes, report.capacity_why, report.run, report.verdict)
 with st.container():  # always there, for the same reason
     show_told(report)
 printed(report.evidence.failure, report.ledger)

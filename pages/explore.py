@@ -97,7 +97,7 @@ with st.container():  # always there: what stands below keeps its place, and an 
 
 banner(verdict, sentence)
 usable = run.usable
-figures(ledger, usable[0] if usable else None, usable[1] if usable else None, run)
+figures(ledger, usable[0] if usable else None, usable[1] if usable else None, run, verdict)
 
 controls, result = st.columns([1, 3], gap="large")
 with controls:

@@ -107,7 +107,7 @@ for text in dropped:
 if (report.verdict, report.sentence) != (body.get("verdict"), body.get("sentence")):
     st.markdown(f"It said then: **{words.VERDICTS.get(body.get('verdict'), 'not known')}**. {plain(body.get('sentence') or '')} Computed again today:")
 banner(report.verdict, report.sentence)
-figures(report.ledger, report.capacity_bytes, report.capacity_why, report.run)
+figures(report.ledger, report.capacity_bytes, report.capacity_why, report.run, report.verdict)
 with st.container():  # always there, for the same reason
     show_told(report)
 printed(report.evidence.failure, report.ledger)

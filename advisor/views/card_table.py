@@ -27,7 +27,7 @@ def _on_cards(key: str, _run: Run) -> list[OnCard]:
 
 def show_cards(run: Run) -> None:
     """The smallest card that holds the run, and the table of all."""
-    found = _on_cards(settings(run), run)
+    found = sorted(_on_cards(settings(run), run), key=lambda c: list(_WORDS).index(c.verdict))  # within one verdict the smallest stay first
     smallest = next((c for c in found if c.verdict == "fits"), None)
     if smallest is not None:
         st.markdown(f"The smallest card that holds it is **{plain(smallest.card.name)}**.")
@@ -43,5 +43,5 @@ def show_cards(run: Run) -> None:
         },
         hide_index=True,
         height=560,
-        alt="Every card of the library, smallest first, with the verdict of this run on it.",
+        alt="Every card of the library with the verdict of this run on it: those that hold it first, of these the smallest first.",
     )

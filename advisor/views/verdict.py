@@ -37,7 +37,14 @@ def printed(failure: Failure | None, ledger: Ledger | None) -> None:
         st.markdown(f"**Quoted from the error:** {said}")
 
 
-def figures(ledger: Ledger | None, usable: int | None, why: str | None, run: Run | None = None) -> None:
+def left_over(need: int, usable: int, verdict: str) -> str:
+    """What is left or lacking; of a run that died although the estimate is below the card, nothing is said to be left."""
+    if need > usable:
+        return f"{show(need - usable)} too little"
+    return f"{show(usable - need)} {'above the estimate' if verdict == 'ooms' else 'left'}"
+
+
+def figures(ledger: Ledger | None, usable: int | None, why: str | None, run: Run | None = None, verdict: str = "") -> None:
     """What is needed, with how that is known and its range, and why that is wide where it is; what is usable, with what is left or lacking."""
     if ledger is None or not ledger.peak().bytes:
         return
@@ -56,7 +63,7 @@ def figures(ledger: Ledger | None, usable: int | None, why: str | None, run: Run
             f"when the card is full; with it, nvidia-smi would show {show(shows)}. {ledger.kind.capitalize()}: {words.KINDS.get(ledger.kind, '')}. "
             "The range is where the true figure is expected.",
         )
-        left = None if usable is None else f"{show(abs(usable - need.expected))} {'left' if usable >= need.expected else 'too little'}"
+        left = None if usable is None else left_over(need.expected, usable, verdict)
         st.metric(
             "Usable on the card",
             "not known" if usable is None else show(usable),

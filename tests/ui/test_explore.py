@@ -74,6 +74,14 @@ def test_the_probe_of_a_run_is_a_view_of_explore() -> None:
     assert any(b.label == "Probe this run" for b in at.button) or any("torch" in m.value for m in at.markdown)
 
 
+def test_the_cards_that_hold_the_run_come_first() -> None:
+    found = page("Which cards", **JOB).dataframe[0].value
+    verdicts = found["Verdict"].tolist()
+    assert verdicts[0].startswith("✓") and verdicts == sorted(verdicts, key=lambda v: ["✓", "~", "✗", "?"].index(v[0]))
+    fitting = found[found["Verdict"] == verdicts[0]]["Usable"].tolist()
+    assert fitting == sorted(fitting) and len(fitting) > 1
+
+
 def test_an_opened_part_has_its_formulas_and_the_causes_about_it() -> None:
     at = page("By phase", **JOB)
     at.button_group(key="explore-part").set_value("logits").run()

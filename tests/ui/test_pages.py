@@ -262,3 +262,17 @@ def test_every_list_of_the_library_says_where_it_was_read(kind: str, name: str |
     else:
         assert "per_device" in texts(at) or "precompute" in texts(at)
         assert "Source: trl" in texts(at)
+
+
+def test_nothing_is_said_to_be_left_of_a_card_that_was_full() -> None:
+    from advisor.views.verdict import left_over
+
+    assert left_over(74 * 2**30, 79 * 2**30, "ooms") == "5.0 GiB above the estimate"
+    assert left_over(74 * 2**30, 79 * 2**30, "fits") == "5.0 GiB left"
+    assert left_over(84 * 2**30, 79 * 2**30, "ooms") == "5.0 GiB too little"
+    at = AppTest.from_file(str(APP), default_timeout=60).run()
+    for key in [str(b.key) for b in at.button if str(b.key).startswith("sample:")]:
+        again = AppTest.from_file(str(APP), default_timeout=60).run()
+        again.button(key=key).click().run()
+        if again.error:
+            assert not any("left" in str(m.delta) for m in again.metric), key
