@@ -16,9 +16,11 @@ from msgspec.structs import replace
 
 from advisor import knowledge
 from advisor.arithmetic.context import CannotEstimate
+from advisor.arithmetic.logits import IN_GRAPH
 from advisor.arithmetic.outside import AT_LEAST, AT_MOST
 from advisor.evidence import Fact
 from advisor.job.checking import validated
+from advisor.job.division import Wrap
 from advisor.ledger import OUTSIDE_ALLOCATED, Interval, Ledger
 from advisor.run import Run
 
@@ -102,6 +104,7 @@ def moves(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) ->
     varied = [f for f in run.facts.values() if f.alternatives][:MOST_FACTS]
     unknown: list[tuple[str, list[Change]]] = [(fact.field, [partial(_with, fact=fact, value=other) for other in fact.alternatives]) for fact in varied]
     unknown += [*_other_versions(run), ("batch.lengths", [_shorter]), ("parallel.limit_all_gathers", [_unlimited])]
+    unknown += [("activations.loss", [_loss_in_graph]), ("parallel.wrap.embeddings", [_own_units])]
     found = []
     for field, changes in unknown:
         low, high = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
@@ -167,11 +170,34 @@ def _other_versions(run: Run) -> list[tuple[str, list[Change]]]:
 
 
 def _shorter(run: Run) -> Run | None:
-    """The run with samples that stay well below a bound they are not packed to: it may need less, never more."""
+    """The run with samples that stay well below a bound they are not packed to: it may need less, never more.
+
+    An encoder-decoder's two sequences have a bound each, of which a job states the longer one.
+    """
     batch = run.job.batch
-    if batch.packed is not False or batch.lengths is not None or batch.token_budget is not None or (batch.seq_len or 0) <= REACHED:
+    if batch.packed is not False or batch.lengths is not None or batch.token_budget is not None:
+        return None
+    if (batch.seq_len or 0) <= REACHED and not (run.architecture is not None and run.architecture.encoder_decoder):
         return None
     return replace(run, job=replace(run.job, batch=replace(batch, seq_len=(batch.seq_len or 0) // SHORTER)))
+
+
+def _loss_in_graph(run: Run) -> Run | None:
+    """In a loop of one's own what is compiled may be each layer, the model, or the model with its loss, whose fp32 copies then never leave a kernel."""
+    job = run.job
+    whole = job.activations.loss in ("full-fp32", "full") and (job.model.source or "huggingface") in ("huggingface", "remote-code")
+    if not job.activations.compile or not whole or job.framework.name not in (None, "custom"):
+        return None
+    return replace(run, job=replace(job, activations=replace(job.activations, loss=IN_GRAPH)))
+
+
+def _own_units(run: Run) -> Run | None:
+    """Who calls fully_shard in a loop of one's own may have made the embedding and the head units of their own."""
+    parallel = run.job.parallel
+    if parallel.strategy != "fsdp2" or run.job.framework.name not in (None, "custom") or (parallel.wrap is not None and parallel.wrap.embeddings is not None):
+        return None
+    wrap = replace(parallel.wrap, embeddings="own unit") if parallel.wrap is not None else Wrap(embeddings="own unit")
+    return replace(run, job=replace(run.job, parallel=replace(parallel, wrap=wrap)))
 
 
 def _unlimited(run: Run) -> Run | None:

@@ -19,6 +19,8 @@ from advisor.ledger import Holding
 FORWARD = frozenset({at.LOSS_FORWARD})
 BACKWARD = frozenset({at.LOSS_BACKWARD})
 FORMULA = "tokens x vocabulary x bytes"
+IN_GRAPH = "in the compiled graph"  # a loss that torch.compile sees together with the model; no word of a job: whose loop decides, or it is not known
+COMPILES_WHOLE = frozenset({"hf-trainer", "accelerate"})  # torch_compile compiles the model's forward, to which the Trainer hands the labels
 NORM_SOURCE = "autograd's saved tensors of the final norm and the head"
 
 
@@ -43,6 +45,8 @@ def holdings(ctx: Context) -> Iterator[Holding]:
 def form_of(ctx: Context) -> str:
     """The loss as it really runs: Unsloth's makes whole logits in old versions and for short batches."""
     form = ctx.job.activations.loss or "full-fp32"
+    if ctx.compiled and form in ("full-fp32", "full") and ctx.source == "huggingface" and ctx.framework in COMPILES_WHOLE:
+        return IN_GRAPH
     return "full" if form == "fused-linear" and ctx.framework == "unsloth" and unsloth_loss.whole(ctx) else form
 
 
@@ -74,9 +78,10 @@ def of(ctx: Context, form: str) -> Loss:
         return megatron(logits, form)
     if ctx.framework == "unsloth" and ctx.source == "huggingface" and form == "full" and not picks(ctx, form):
         return unsloth_loss.on_logits(ctx, logits)
-    if ctx.source == "torchtitan" and compiled_loss(ctx):
-        why = "bf16 logits; backward: logits + their gradient, the fp32 values never leave the kernel"
-        return Loss(logits, 2 * logits, float(logits), why, "torchtitan components/loss.py, torch.compile(loss_fn)")
+    if form == IN_GRAPH or (ctx.source == "torchtitan" and compiled_loss(ctx)):
+        why = "logits; backward: logits + their gradient, the fp32 values never leave the kernel"
+        where = "torch.compile of the whole forward" if form == IN_GRAPH else "torchtitan components/loss.py, torch.compile(loss_fn)"
+        return Loss(logits, 2 * logits, float(logits), why, where)
     if ctx.source == "torchtitan" and ctx.tensor > 1:
         return dtensor(logits)
     if ctx.source == "torchtitan":

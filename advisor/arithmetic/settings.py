@@ -70,7 +70,7 @@ def _litgpt(ctx: Context, block: Block, adapted: bool) -> Setting:
         adapter=bytes_of(method.adapter_dtype, ctx.weight), norm_kind="layer" if ctx.arch.norm == "layernorm" else "rms-wide",
         dropout=litgpt_dropout(ctx), kernel=kernel, source="litgpt",
         activation=ctx.arch.activation if ctx.arch.activation != "gelu_new" else "gelu", softcap=capped(ctx),
-        compiled=ctx.compiled,
+        compiled=ctx.compiled, fused=ctx.kernels | COMPILED if ctx.compiled else ctx.kernels,
     )  # fmt: skip
 
 

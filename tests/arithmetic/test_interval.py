@@ -77,3 +77,24 @@ def test_stating_what_was_assumed_never_widens_and_no_range_reaches_below_what_i
     for stated in ({"objective": "sft"}, {"method": {"rank": 8}}, {"precision": {"compute": "bf16"}}, {"precision": {"weights": "bf16"}}):
         found = estimate(resolve(bare.but(**stated))).totals()["max_allocated"]
         assert found.low > resident and found.low >= 0.99 * whole.low and found.high / found.expected <= 1.01 * whole.high / whole.expected, stated
+
+
+def test_a_loop_of_ones_own_may_compile_the_loss_too_and_make_the_embedding_a_unit() -> None:
+    def low(name: str, compiled: bool, **parallel: Any) -> int:
+        made = job(batch={"micro_batch": 32, "seq_len": 2048}, activations={"compile": compiled}, framework={"name": name}, parallel=parallel)
+        return estimate(made).totals()["max_allocated"].low
+
+    assert low("custom", True) < 0.8 * low("custom", False)
+    assert low("torchtune", True) > 0.9 * low("torchtune", False)
+    sharded = {"strategy": "fsdp2", "shard": 8}
+    assert low("custom", False, **sharded) < low("custom", False, **sharded, wrap={"embeddings": "root"})
+
+
+def test_an_encoder_decoders_shorter_sequence_may_need_less() -> None:
+    t5 = {"model_type": "t5", "d_model": 512, "d_ff": 1024, "num_layers": 6, "num_heads": 8, "d_kv": 64, "vocab_size": 32128}
+    plain, both = (
+        estimate(job(batch={"micro_batch": 8, "seq_len": 1024, "packed": False}, activations={"checkpointing": "none"}).but(model={"config": config}))
+        for config in ({**job().model.config, "num_hidden_layers": 12}, t5)
+    )
+    ratio = [found.totals()["max_allocated"].low / found.totals()["max_allocated"].expected for found in (plain, both)]
+    assert ratio[1] < 0.7 * ratio[0]

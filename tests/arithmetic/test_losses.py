@@ -53,3 +53,13 @@ def test_a_loss_in_chunks_holds_less_than_a_whole_one(framework: str) -> None:
 def test_a_fused_loss_leaves_the_narrow_logits_block_beside_the_wide_ones(version: tuple[int, ...], bytes_each: float) -> None:
     """bf16 logits 2, their fp32 copy 4 and, until 4.49, the shifted copy 4: the narrow block serves neither, whether or not it still lives."""
     assert materialised("fused", 2, version, own_loss=False, autocast=True).cached == bytes_each
+
+
+def test_a_loss_that_the_trainer_compiles_with_the_model_is_never_wide() -> None:
+    def backward(**more: object) -> int:
+        ledger = estimate(job(activations={"compile": True}, **more))
+        return sum(h.bytes for h in ledger.holdings if h.part == "logits" and "loss.backward" in h.moments)
+
+    entries = 2 * 512 * 8000
+    assert backward() == entries * 2 * 2  # bf16 logits and their gradient
+    assert backward(framework={"name": "custom"}) == entries * 12  # what a loop of one's own compiles is not known
