@@ -15,6 +15,7 @@ from advisor.planner.measuring import Bench, Candidate, Change, Changes, ordered
 from advisor.planner.offering import MATTERS, PAYS_LATER, by_saving, lowers, options
 
 SAME_TIME = 0.05  # differences below this are less than the estimate of time can tell
+WORSENED = frozenset({"smaller-micro-batch", "shorter-sequence"})  # what may decide which kernel attention gets
 LINK_BOUND = frozenset({"offload-optimizer", "offload-parameters", "offload-nvme", "offload-activations", "paged-optimizer"})
 FIRST_BEAM = 6
 BEAM = 4
@@ -84,7 +85,7 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
     for depth in range(1, DEPTH + 1):
         grown = [c for parent in level for s in singles if bench.spent < limit and (c := extended(parent, s)) is not None and (depth == 1 or lowers(c, parent))]
         found.extend(_proven(bench, grown, start, tightly=tightly))
-        cheapest = min((cost(c, start)[:2] for c in found), default=None)
+        cheapest = min((cost(c, start)[:2] for c in found if not any(set(other.changes) < set(c.changes) for other in found)), default=None)
         if not grown or bench.spent >= limit:
             break
         open_ones = [c for c in grown if c not in found and (cheapest is None or cost(c, start)[:2] < cheapest)]
@@ -94,7 +95,7 @@ def search(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str
         level = _beam(open_ones, BEAM if depth > 1 else FIRST_BEAM)
     best = sorted(found, key=lambda c: cost(c, start))[:SHRUNK] or [everything]
     minimal = {m.changes: m for c in best if (m := shrink(bench, c, base, start, tightly=tightly))}
-    ranked = sorted(minimal.values(), key=lambda c: cost(c, start))
+    ranked = sorted((_repaired(bench, c, start, tightly=tightly) for c in minimal.values()), key=lambda c: cost(c, start))
     faster = quickened(bench, ranked[0], base, singles, start, tightly=tightly)
     return ranked if faster is ranked[0] else [ranked[0], faster, *ranked[1:]]
 
@@ -107,6 +108,8 @@ def descend(bench: Bench, base: Candidate, singles: list[Change], *, tightly: bo
             return least
         if first[0] in PAYS_LATER | {"lora", "dora", "galore"}:
             least = min(least, _greedy(bench, base, [first, *(s for s in singles if s != first)]), key=lambda c: c.used_bytes)
+    if not bench.fits(least, tightly=tightly) and WORSENED & least.ids:
+        least = min(least, _greedy(bench, base, [s for s in singles if s[0] not in WORSENED]), key=lambda c: c.used_bytes)
     return least
 
 
@@ -120,7 +123,24 @@ def _greedy(bench: Bench, base: Candidate, singles: list[Change]) -> Candidate:
             tried = bench.measure((*c.changes, (name, times)))
             if tried is not None and (lowers(tried, c) or (c is base and name in PAYS_LATER)):
                 c = tried
+        c = _helping(bench, c, base)
     return c
+
+
+def _helping(bench: Bench, c: Candidate, base: Candidate) -> Candidate:
+    """Without the changes that the rest has made worse than none: one sequence on a card that fuses no attention without a mask needs more than two."""
+    while (adverse := adding(bench, c, base)) is not None:
+        c = adverse
+    return c
+
+
+def adding(bench: Bench, c: Candidate, base: Candidate) -> Candidate | None:
+    """``c`` without a change that makes it need more, where it has one."""
+    for change in added(c, base) if len(c.changes) > 1 else ():
+        less = bench.measure(tuple(x for x in c.changes if x != change)) if change[0] in WORSENED else None
+        if less is not None and c.used_bytes > less.used_bytes + MATTERS * (c.capacity_bytes or c.used_bytes):
+            return less
+    return None
 
 
 def _proven(bench: Bench, grown: list[Candidate], start: Candidate, *, tightly: bool) -> list[Candidate]:
@@ -128,7 +148,7 @@ def _proven(bench: Bench, grown: list[Candidate], start: Candidate, *, tightly: 
     hopeful = sorted((c for c in grown if bench.may_fit(c)), key=lambda c: cost(c, start))
     proven: list[Candidate] = []
     for c in hopeful[:ASKED]:
-        if bench.fits(c, tightly=tightly):
+        if bench.fits(c, tightly=tightly) and adding(bench, c, bench.measure(()) or c) is None:
             proven.append(c)
             if len(proven) == SHRUNK:
                 break
@@ -185,6 +205,17 @@ def _lesser(bench: Bench, c: Candidate, base: Candidate) -> Iterator[Candidate]:
             tried = bench.measure((*rest, (change[0], times)) if times else rest)
             if tried is not None:
                 yield tried
+
+
+def _repaired(bench: Bench, c: Candidate, start: Candidate, *, tightly: bool) -> Candidate:
+    """With the repairs that take time off a set that costs some: what was meant to run fast, and does not."""
+    if cost(c, start)[1] <= GOOD_ENOUGH:
+        return c
+    for change in options(bench, c, frozenset({"copies", "fallback"}), heavy=0, altering=0):
+        tried = bench.measure((*c.changes, change)) if change[0] not in c.ids and bench.constraints.within(len(c.changes) + 1) else None
+        if tried is not None and tried.altered == c.altered and cost(tried, start) < cost(c, start) and bench.fits(tried, tightly=tightly):
+            c = tried
+    return c
 
 
 def restored(bench: Bench, c: Candidate, freed: Candidate, start: Candidate, *, tightly: bool = False) -> Candidate:

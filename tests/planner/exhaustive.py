@@ -13,7 +13,7 @@ from advisor.planner.constraints import compatible
 from advisor.planner.least import FREE
 from advisor.planner.measuring import Bench, Candidate, Change, technique_of
 from advisor.planner.offering import options
-from advisor.planner.searching import SAME_TIME, cost
+from advisor.planner.searching import SAME_TIME, adding, cost
 from advisor.run import Run
 
 MOST_OPTIONS = 20  # 6,195 sets of up to four
@@ -63,8 +63,8 @@ def _sets(bench: Bench, base: Candidate, choices: list[Change]) -> Iterator[Cand
 
 
 def _legal(bench: Bench, c: Candidate, *, tightly: bool) -> bool:
-    """It fits, and no change beyond the base can be left out."""
-    if not bench.fits(c, tightly=tightly):
+    """It fits, no change makes it need more, and no change beyond the base can be left out."""
+    if not bench.fits(c, tightly=tightly) or adding(bench, c, bench.measure(()) or c) is not None:
         return False
     lesser = (bench.measure(tuple(x for x in c.changes if x != change)) for change in c.changes if technique_of(change).tier not in FREE)
     return not any(less is not None and bench.fits(less, tightly=tightly) for less in lesser)
