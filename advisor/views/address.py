@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from urllib.parse import urlsplit
 
 import streamlit as st
+
+from advisor import knowledge
 
 _PAGE = "address of page"  # which page ran last
 
@@ -36,6 +39,21 @@ def write(page: str, parameters: Mapping[str, str]) -> None:
     if st.query_params.to_dict() != wanted:
         st.query_params.from_dict(wanted)
     st.session_state[_key(page)] = wanted
+
+
+def absolute(page: str = "") -> str:
+    """The address of a page of this app as the reader's browser reaches it: behind a proxy it may begin with a path of its own."""
+    here = urlsplit(st.context.url or "http://localhost:8501/")
+    path = [piece for piece in here.path.split("/") if piece]
+    if path and path[-1] in {file.stem for file in knowledge.folder("pages").glob("*.py")}:
+        path.pop()
+    return f"{here.scheme}://{here.netloc}/" + "/".join([*path, page] if page else [*path, ""] if path else [])
+
+
+def warn_if_local(address: str) -> None:
+    """Says so where nobody else can open an address."""
+    if urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1"):
+        st.caption(":material/warning: This address is only on your computer: nobody else can open it.")
 
 
 def _key(page: str) -> str:

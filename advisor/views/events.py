@@ -110,7 +110,8 @@ def _peaks(found: Mapping[str, Any]) -> None:
                     "y": {"field": "gib", "type": "quantitative", "title": "GiB", "scale": {"zero": False}},
                     "color": {"field": "phase", "type": "nominal", "title": None},
                 },
-            }
+            },
+            alt=f"The largest live size of each phase over {len(found['course'])} observed steps.", width="stretch",
         )  # fmt: skip
 
 
@@ -118,4 +119,4 @@ def _device(samples: Sequence[Mapping[str, Any]]) -> None:
     st.header("The card while it ran")
     last = samples[-1]
     rows = [(plain(str(key).replace("_", " ")), plain(value)) for key, value in last.items() if key not in ("time", "kind", "level")]
-    st.markdown(table(("Last sample", ""), rows))
+    st.markdown(table(("Counter", "Last sample"), rows))

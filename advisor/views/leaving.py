@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 import streamlit as st
 
@@ -11,6 +10,7 @@ from advisor.render import chat, html, json, markdown
 from advisor.render.measured import Figure
 from advisor.report import Report
 from advisor.share import Link
+from advisor.views.address import absolute, warn_if_local
 from advisor.views.kept import kept
 from advisor.views.saving import show_saving
 from advisor.views.words import plain
@@ -70,10 +70,9 @@ def _link(shared: Link) -> None:
         st.markdown("This run has more settings than an address can carry safely. Take the file instead: dropped on this page it does the same.")
         st.download_button("Link as a file", shared.query, "diagnosis-link.txt", "text/plain", on_click="ignore", icon=":material/link:")
         return
-    address = urlsplit(st.context.url or "http://localhost:8501/")
-    st.code(f"{address.scheme}://{address.netloc}{address.path}?{shared.query}", language=None, wrap_lines=True)
+    address = f"{absolute()}?{shared.query}"
+    st.code(address, language=None, wrap_lines=True)
     st.caption("Holds the settings and the error's counters, never its text. Whoever opens it gets the same diagnosis, computed again.")
-    if address.hostname in ("localhost", "127.0.0.1", "::1"):
-        st.caption(":material/warning: This address is only on your computer: nobody else can open it.")
+    warn_if_local(address)
     for text in shared.left_out:
         st.caption(f"Left out: {plain(text)}")

@@ -6,12 +6,12 @@ import json
 import os
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import streamlit as st
 
 from advisor.report import Report
 from advisor.share import Link
+from advisor.views.address import absolute, warn_if_local
 from advisor.views.words import plain
 
 MAX_TEXT = 200_000  # characters of what was pasted that a session keeps for saving
@@ -78,9 +78,10 @@ def _form(engine: Any, report: Report, shared: Link, texts: Sequence[tuple[str, 
         st.warning(plain(complaint), icon=":material/info:")
     if saved := st.session_state.pop("save:done", None):
         id, token = saved
-        address = urlsplit(st.context.url or "http://localhost:8501/")
+        address = f"{absolute('report')}?id={id}"
         st.markdown(":material/check_circle: Saved. Its address:")
-        st.code(f"{address.scheme}://{address.netloc}/report?id={id}", language=None, wrap_lines=True)
+        st.code(address, language=None, wrap_lines=True)
+        warn_if_local(address)
         st.markdown("The token that deletes it. It is shown only now:")
         st.code(token, language=None)
 

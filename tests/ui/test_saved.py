@@ -99,3 +99,29 @@ def test_too_much_in_an_hour_is_said(url: str, monkeypatch: pytest.MonkeyPatch) 
     at.button(key="save:go").click().run()
     assert not at.exception
     assert any("last hour" in w.value for w in at.warning)
+
+
+@pytest.mark.parametrize(
+    ("here", "page", "expected"),
+    [
+        ("https://gpu.example.org/", "report", "https://gpu.example.org/report"),
+        ("https://gpu.example.org/advisor", "report", "https://gpu.example.org/advisor/report"),
+        ("https://gpu.example.org/advisor/report", "", "https://gpu.example.org/advisor/"),
+        ("http://10.0.0.7:8501/explore", "report", "http://10.0.0.7:8501/report"),
+        ("https://gpu.example.org", "", "https://gpu.example.org/"),
+    ],
+)
+def test_an_address_to_share_keeps_the_path_of_a_proxy(monkeypatch: pytest.MonkeyPatch, here: str, page: str, expected: str) -> None:
+    from types import SimpleNamespace
+
+    from advisor.views import address
+
+    monkeypatch.setattr(address.st, "context", SimpleNamespace(url=here))
+    assert address.absolute(page) == expected
+
+
+def test_an_address_that_nobody_else_can_open_says_so(url: str) -> None:
+    at = diagnosed()
+    assert texts(at).count("only on your computer") == 1  # the link's
+    saved(at)
+    assert texts(at).count("only on your computer") == 2
