@@ -88,10 +88,19 @@ def test_every_large_miss_is_listed_with_its_error_and_a_guess() -> None:
 def test_one_row_that_can_not_be_estimated_leaves_the_others_their_figures(tmp_path: Any) -> None:
     import json
 
-    row = {"id": "a", "job": {"version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}}, "measured": {"metric": "max_allocated", "gib": 60.0}}
-    strange = {"model_type": "dinov2", "hidden_size": 8, "num_hidden_layers": 1}
+    row = {
+        "id": "a",
+        "job": {"version": 1, "model": {"name": "Qwen/Qwen2.5-0.5B"}, "batch": {"micro_batch": 1, "seq_len": 512}},
+        "measured": {"metric": "max_allocated", "gib": 60.0},
+    }
+    strange = {"model_type": "nobody-knows-it", "hidden_size": 8, "num_hidden_layers": 1}
     other = {**row, "id": "b", "job": {"version": 1, "model": {"config": strange}}}
     file = tmp_path / "rows.yaml"
-    file.write_text(json.dumps([row, other]))
+    bad = [{**row, "id": "c", "measured": {"metric": "peak", "gib": 1}}, {**row, "id": "d", "job": {"modell": 1}}, "e"]
+    nothing = [{**row, "id": f"f{n}", "measured": {"metric": "max_allocated", "gib": size}} for n, size in enumerate((0, -1, "9", True))]
+    file.write_text(json.dumps([row, other, *bad, *nothing]))
     found = score([file])
-    assert [case["id"] for case in found["cases"]] + [skip["id"] for skip in found["skipped"]] == ["a", "b"]
+    skipped = {skip["id"]: skip["why"] for skip in found["skipped"]}
+    assert [case["id"] for case in found["cases"]] == ["a"]
+    assert list(skipped) == ["b", "c", "d", "rows.yaml entry 5", "f0", "f1", "f2", "f3"]
+    assert "nobody-knows-it" in skipped["b"] and "'peak'" in skipped["c"] and "modell" in skipped["d"] and "positive" in skipped["f2"]

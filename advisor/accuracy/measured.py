@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -23,11 +24,11 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class MeasurementError(ValueError):
-    """A file of measurements that can not be read; the message says which entry and why."""
+    """A file of measurements that can not be read; the message says why."""
 
 
 class Measurement(Struct, frozen=True):
-    """A measured run. ``gib`` is ``None`` where the run ran out; ``problem`` says why a job could not be read."""
+    """A measured run. ``gib`` is ``None`` where the run ran out; ``problem`` says why an entry could not be read."""
 
     id: str
     job: Job | None
@@ -46,7 +47,7 @@ def load(paths: Iterable[Path | str]) -> Iterator[Measurement]:
     """Every measurement of the given files; a folder stands for its ``*.yaml`` files.
 
     Raises:
-        MeasurementError: a file is missing, too large or no list of measurements.
+        MeasurementError: a file is missing, too large or no list. One entry that is wrong has a ``problem`` instead.
     """
     for path in map(Path, paths):
         if path.is_dir():
@@ -65,25 +66,32 @@ def load(paths: Iterable[Path | str]) -> Iterator[Measurement]:
 
 
 def _measurement(entry: Any, where: str, file: str) -> Measurement:
-    if not isinstance(entry, dict) or not isinstance(entry.get("measured"), dict) or "id" not in entry:
-        raise MeasurementError(f"{where} has not the form {{id, job, measured, ...}}")
-    measured, source = entry["measured"], entry.get("source") or {}
-    if measured.get("metric") not in TOTAL_OF:
-        raise MeasurementError(f"{where}: metric {measured.get('metric')!r} is none of {', '.join(TOTAL_OF)}")
-    try:
-        job, problem = read_job(entry.get("job") or {}), None
-    except JobError as error:
-        job, problem = None, str(error)
+    """One entry; what is wrong with it is its ``problem``, so that the others keep their figures."""
+    content = entry if isinstance(entry, dict) else {}
+    measured, source = (value if isinstance(value, dict) else {} for value in (content.get("measured"), content.get("source")))
+    metric, size = measured.get("metric"), measured.get("gib")
+    job, problem = None, None
+    if not measured or "id" not in content:
+        problem = f"{where} has not the form {{id, job, measured, ...}}"
+    elif metric not in TOTAL_OF:
+        problem = f"metric {metric!r} is none of {', '.join(TOTAL_OF)}"
+    elif size is not None and (isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size < math.inf):
+        problem = f"measured.gib is {size!r}, and a positive number of GiB is meant"
+    else:
+        try:
+            job = read_job(content.get("job") or {})
+        except JobError as error:
+            problem = f"the job can not be read: {error}"
     return Measurement(
-        id=str(entry["id"]),
+        id=str(content.get("id", where)),
         job=job,
         problem=problem,
-        metric=measured["metric"],
-        gib=measured.get("gib"),
-        rank=measured.get("rank") or "unstated",
-        outcome="ooms" if entry.get("outcome") == "ooms" else "fits",
+        metric=str(metric),
+        gib=float(size) if job is not None and size is not None else None,
+        rank=str(measured.get("rank") or "unstated"),
+        outcome="ooms" if content.get("outcome") == "ooms" else "fits",
         source=str(source.get("title") or file),
         where=str(source.get("where") or ""),
-        quality=str(entry.get("quality") or "?"),
-        notes=entry.get("notes"),
+        quality=str(content.get("quality") or "?"),
+        notes=content.get("notes"),
     )

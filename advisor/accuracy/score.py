@@ -69,7 +69,7 @@ def judge(measurements: Iterable[Measurement], predict: Predict = by_estimate) -
     skipped: list[dict[str, str]] = []
     for m in measurements:
         if m.job is None:
-            skipped.append({"id": m.id, "why": f"the job can not be read: {m.problem}"})
+            skipped.append({"id": m.id, "why": m.problem or "it has no job"})
             continue
         try:
             run = resolve(m.job)
