@@ -81,7 +81,7 @@ class _Put:
         self.pairs = ctx.tokens * ctx.seq_len
         here = ctx.strategy in UNSHARDED and not ctx.is_megatron
         each = ctx.adapter if ctx.method in ADAPTED else ctx.gradient
-        stays = here and not ctx.gradients_kept and not ctx.job.optimizer.in_backward
+        stays = here and not ctx.gradients_kept and not ctx.gradients_leave
         self.born = each if stays else 0  # bytes of a weight-gradient element that stays once born in the running block
         self.fresh = each if here and not stays else 0  # bytes of one that is added to a buffer and goes
         self.largest = 0.0  # bytes of the heaviest block at its largest

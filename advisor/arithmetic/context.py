@@ -122,9 +122,17 @@ class Context(Struct, frozen=True):
         return 2 if narrow else 4
 
     @property
+    def gradients_leave(self) -> bool:
+        """Each gradient goes as soon as it exists: stepped in the backward pass, or copied to the host where one card (or a replica) trains.
+
+        Source: torchao optim/cpu_offload.py CPUOffloadOptimizer(offload_gradients=True), a hook on each parameter's accumulated gradient.
+        """
+        return bool(self.job.optimizer.in_backward) or (self.gradients_away and self.strategy in ("none", "ddp"))
+
+    @property
     def gradients_kept(self) -> bool:
         """Gradients of earlier micro batches are alive in a later forward pass; those of earlier steps too where zero_grad fills zeros (torch before 2.0)."""
-        return (self.accumulation > 1 or not self.at_least("torch", 2)) and not self.job.optimizer.in_backward
+        return (self.accumulation > 1 or not self.at_least("torch", 2)) and not self.gradients_leave
 
 
 def _reentrant(run: Run, job: Job) -> bool:

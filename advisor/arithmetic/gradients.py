@@ -37,8 +37,12 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         yield from zero.gradients(ctx)
     elif ctx.is_megatron:
         yield from _megatron(ctx)
-    elif ctx.job.optimizer.in_backward or ctx.method == "lomo":
+    elif ctx.gradients_leave or ctx.method == "lomo":
         yield from _stepped_at_once(ctx)
+        if ctx.gradients_away:
+            yield replace(
+                next(h for h in _whole(ctx) if h.name == "gradients"), device="host", source="torchao optim/cpu_offload.py: pinned copies of all gradients"
+            )
     else:
         yield from _whole(ctx)
         if zero_step.without_stages(ctx):
@@ -62,9 +66,10 @@ def _stepped_at_once(ctx: Context) -> Iterator[Holding]:
     outer = max((i.elements for i in c.outer.items if i.fate == "trained"), default=0)
     inner = max((i.elements for u in c.blocks for i in u.items if i.fate in ("trained", "adapter")), default=0)
     early, table, tied = _outer(ctx)
+    name = "the gradient being copied away" if ctx.gradients_away else "the gradient being stepped"
     for largest, when in ((outer, {at.BACKWARD_ROOT}), (inner, {at.BACKWARD_LAST, at.BACKWARD_FIRST})):
         yield Holding(
-            "gradients", "the gradient being stepped", each * largest, ctx.trains & when, "largest_tensor x bytes_each",
+            "gradients", name, each * largest, ctx.trains & when, "largest_tensor x bytes_each",
             {"largest_tensor": largest, "bytes_each": each}, "torch register_post_accumulate_grad_hook: stepped and freed when it exists",
         )  # fmt: skip
     yield from _of_head(ctx, early)

@@ -181,7 +181,7 @@ def _backward(ctx: Context, loss: Loss, vocab: int) -> Iterator[Holding]:
     entries = ctx.tokens * vocab
     inside, logits = round(entries * loss.backward), width(ctx)
     head = vocab * ctx.arch.hidden * ctx.gradient
-    here = ctx.method not in ADAPTED and ctx.strategy in ("none", "ddp") and not ctx.gradients_kept and not ctx.job.optimizer.in_backward
+    here = ctx.method not in ADAPTED and ctx.strategy in ("none", "ddp") and not ctx.gradients_kept and not ctx.gradients_leave
     values = {"tokens": ctx.tokens, "vocabulary": vocab}
     if not here or entries * logits + head <= inside:
         yield Holding("logits", "gradients of the loss", inside, BACKWARD, FORMULA, {**values, "bytes": loss.backward}, loss.source)

@@ -63,3 +63,15 @@ def ours(architecture: Architecture) -> Counter[tuple[str, tuple[int, ...]]]:
 def test_the_same_tensors_as_transformers(kind: str, more: dict[str, Any]) -> None:
     config = {**SMALL, **more}
     assert ours(read({**config, "model_type": kind})) == built(kind, config)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+def test_dinov2_has_the_same_tensors(gated: bool) -> None:
+    config = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "use_swiglu_ffn": gated, "image_size": 56, "patch_size": 14, "num_labels": 5}
+    with torch.device("meta"):
+        model = transformers.Dinov2ForImageClassification(transformers.Dinov2Config(**config))
+    shapes = Counter(tuple(p.shape) for p in model.parameters())
+    found: Counter[tuple[int, ...]] = Counter()
+    for (_, shape), count in ours(read({**config, "model_type": "dinov2"})).items():
+        found[shape] += count
+    assert found == shapes

@@ -8,6 +8,7 @@ from advisor.arithmetic import estimate
 from advisor.job import Job
 from advisor.ledger import Ledger
 from advisor.run import resolve
+from tests.arithmetic.jobs import job
 
 ELEMENTS = 8_030_261_248  # Llama-3.1-8B, config.json of the hub model
 
@@ -60,3 +61,11 @@ def test_gradient_shards_of_fsdp_are_where_their_parameters_are(strategy: str) -
     assert max(h.bytes for h in shards) == pytest.approx(2 * ELEMENTS / 8, rel=1e-3)
     here = estimate(resolve(base))
     assert {h.device for h in here.holdings if h.part == "gradients" and h.layout == "sharded"} == {"gpu"}
+
+
+def test_gradients_that_are_copied_away_leave_one_at_a_time() -> None:
+    """torchao's CPUOffloadOptimizer(offload_gradients=True): a hook copies each accumulated gradient to the host and frees it."""
+    here, away = (estimate(job(offload={"optimizer": "cpu", "gradients": where})) for where in ("none", "cpu"))
+    whole = here.by_part("backward.root")["gradients"]
+    assert away.by_part("backward.root")["gradients"] < 0.5 * whole
+    assert any(h.device == "host" and h.part == "gradients" and h.bytes == whole for h in away.holdings)

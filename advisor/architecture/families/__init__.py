@@ -20,6 +20,6 @@ _MODULES: dict[str, str] = {
     "encoders": "bert roberta xlm-roberta deberta-v2 electra distilbert modernbert camembert",
     "seq2seq": "t5 mt5 umt5 bart mbart whisper m2m_100 pegasus",
     "vision": "qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe gemma3 paligemma llava llava_next mistral3 "
-    "idefics3 smolvlm internvl llama4 vit clip",
+    "idefics3 smolvlm internvl llama4 vit dinov2 clip",
 }
 READERS: dict[str, str] = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -162,6 +162,31 @@ def vit(keys: Keys, *, scaled: bool = False) -> Tower:
     return Tower(hidden, _block(layers, number, hidden, width, tensors), outer)
 
 
+def dinov2(keys: Keys) -> Tower:
+    """DINOv2: a ViT with a factor on each branch, and in its largest size a gated MLP of two thirds the width, rounded to eight."""
+    hidden, number, layers = _dimensions(keys)
+    keys.seen.update(("layerscale_value", "drop_path_rate", "apply_layernorm", "reshape_hidden_states"))
+    channels, image, patch = keys.size("num_channels", default=3), _square(keys, "image_size", 224), _square(keys, "patch_size", 14)
+    gated, width = keys.flag("use_swiglu_ffn"), hidden * keys.size("mlp_ratio", default=4, most=1024)
+    width = (width * 2 // 3 + 7) // 8 * 8 if gated else width
+    tensors = (
+        *split_attention(hidden, number, number, hidden // number, bias=keys.flag("qkv_bias", default=True), out_bias=True),
+        *(gated_mlp(hidden, width, bias=True) if gated else plain_mlp(hidden, width, names=("fc1", "fc2"), bias=True)),
+        *norm("norm1", hidden, bias=True),
+        *norm("norm2", hidden, bias=True),
+        *parameter("lambda1", (hidden,), "vision"),
+        *parameter("lambda1", (hidden,), "vision"),
+    )
+    outer = (
+        *parameter("cls_token", (1, 1, hidden), "vision"),
+        *parameter("mask_token", (1, hidden), "vision"),
+        *parameter("position_embeddings", (1, (image // patch) ** 2 + 1, hidden), "vision"),
+        *_patches("projection", hidden, (channels, patch, patch), bias=True),
+        *norm("layernorm", hidden, bias=True),
+    )
+    return Tower(hidden, _block(layers, number, hidden, width, tensors, gated=gated), outer)
+
+
 def llama4(keys: Keys) -> Tower:
     """Llama 4: patches through a linear layer, and a two-layer adapter after pixel shuffling (its input is as wide as the MLP)."""
     hidden, number, layers = _dimensions(keys)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from advisor.architecture.families import READERS
-from advisor.architecture.families.towers import Tower, clip_like, llama4, pixtral, qwen_like, vit
+from advisor.architecture.families.towers import Tower, clip_like, dinov2, llama4, pixtral, qwen_like, vit
 from advisor.architecture.keys import MOST_LAYERS, Keys
 from advisor.architecture.pieces import embedding, linear, norm, parameter, plain_mlp, split_attention
 from advisor.architecture.shape import Architecture, Block, Tensor
@@ -33,7 +33,7 @@ _TEXT = {
 
 def read(keys: Keys) -> Architecture:
     """The architecture; ``blocks`` are the text layers, ``vision`` the tower's."""
-    if keys.model_type == "vit":
+    if keys.model_type in ("vit", "dinov2"):
         return _vit(keys)
     if keys.model_type == "clip":
         return _clip(keys)
@@ -111,20 +111,22 @@ def _projector(keys: Keys, section: Keys, seen: int, hidden: int) -> tuple[Tenso
 def _vit(keys: Keys) -> Architecture:
     keys.required("hidden_size")
     keys.required("num_hidden_layers", most=MOST_LAYERS)
-    tower = vit(keys)
+    second = keys.model_type == "dinov2"
+    tower = dinov2(keys) if second else vit(keys)
     number = keys.optional("num_labels", most=10_000_000)
     labels = keys.config.get("id2label")
     classes = number or (len(labels) if isinstance(labels, dict) and labels else 2)
     return Architecture(
-        model_type="vit",
+        model_type=keys.model_type,
         hidden=tower.hidden,
         vocab=0,
         tied=True,
         max_positions=None,
         norm="layernorm",
-        activation=keys.word("hidden_act", default="gelu"),
+        activation="silu" if tower.block.gated else keys.word("hidden_act", default="gelu"),
         blocks=(replace(tower.block, kind="encoder"),),  # the tower is the model: its patches are the sequence
-        outer=(*tower.outer, *linear("classifier", tower.hidden, classes, "other", bias=True)),
+        # DINOv2 classifies by the class token and the mean of the patches, side by side
+        outer=(*tower.outer, *linear("classifier", (2 if second else 1) * tower.hidden, classes, "other", bias=True)),
         attention_dropout=keys.fraction("attention_probs_dropout_prob"),
         hidden_dropout=keys.fraction("hidden_dropout_prob"),
         causal=False,
