@@ -24,7 +24,7 @@ BUDGET = 150  # estimates of one search, about 1 ms each
 ASKED = 6
 SHRUNK = 3
 GOOD_ENOUGH = 1.03  # of the time of a token: no need to look for a larger set that is faster
-DEAR = 1.6  # of the time of a token: checkpointing and a little besides; what costs more is worth a longer search
+DEAR = 1.3  # of the time of a token: what checkpointing costs; what costs more is worth a longer search
 ENOUGH_DEPTH = 3  # sets of up to three are looked at even where a smaller one fits; beyond, the first depth that fits is taken
 
 
