@@ -84,7 +84,7 @@ def test_unsloth_gets_no_line_of_ligers() -> None:
 
 def test_a_ring_waits_until_all_that_is_a_line_of_a_config_is_in_place() -> None:
     start = run(
-        model={"name": "meta-llama/Llama-3.2-1B"}, method={"kind": "full"}, batch={"micro_batch": 1, "seq_len": 131072}, framework={"name": "hf-trainer"},
+        model={"name": "meta-llama/Llama-3.2-1B"}, method={"kind": "full"}, batch={"micro_batch": 1, "seq_len": 196608}, framework={"name": "hf-trainer"},
         parallel={"strategy": "zero2", "shard": 4}, hardware={"gpu": "rtx4090-24gb", "gpus_per_node": 4}, activations={"checkpointing": "none"},
     )  # fmt: skip
     names = [step.technique for step in plan(start).steps]
