@@ -72,6 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("advisor: stopped", file=sys.stderr)
         return 130
+    except Exception as error:
+        from advisor.faults import strict, told
+
+        if strict():
+            raise
+        return _failed(arguments, told(error), "unreadable", 2)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from advisor.diagnosis.outcome import outcome, relevant
 from advisor.diagnosis.phase import phase_of
 from advisor.diagnosis.remedying import said_why, with_cures
 from advisor.evidence import Evidence, Fact
+from advisor.faults import Contained
 from advisor.job import Job
 from advisor.report import Finding, Plan, Question, Report
 from advisor.resolving.contradictions import contradictions
@@ -135,5 +136,7 @@ def _plan(run: Run, findings: Sequence[Finding], verdict: str, evidence: Evidenc
     from advisor.planning import plan
 
     causes = [f for f in findings if f.confidence >= PLANNED_FROM] or list(findings[:1])
-    made = plan(run, causes=causes, margin_bytes=margin_bytes, evidence=evidence)
-    return said_why(with_cures(made, findings, run), findings, run) if evidence.failure is not None or not made.steps else made
+    with Contained() as fault:
+        made = plan(run, causes=causes, margin_bytes=margin_bytes, evidence=evidence)
+        return said_why(with_cures(made, findings, run), findings, run) if evidence.failure is not None or not made.steps else made
+    return Plan(summary=f"No plan was made: {fault.said}")

@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from advisor.evidence import Evidence, NotUnderstood, Source
+from advisor.faults import Contained
 from advisor.job import Job
 from advisor.reading import binary, capacity, deadline, frame_facts, leaves, notebooks, parts, sources
 from advisor.reading.deadline import Deadline
@@ -116,14 +117,20 @@ def _read_text(text: sources.Text, gathered: Gathered, limit: Deadline) -> None:
         log = excerpt(f"{text.name} (outputs)", [notebook.shown.encode("utf-8", "replace")])
     elif content is not None and len(content) <= CONFIG_BYTES:
         inner, rest = parts.parts(text.name, content)
-    for part in inner:
-        if not limit.passed() and take_config(text.name, part, gathered, kinds) is not None:
-            continue  # a block that looks like a config and is none: the log's readers see it all the same
-    if not limit.passed():
-        problem = take_config(text.name, rest, gathered, kinds, whole=notebook is not None)
-    if content is not None and not limit.passed():
-        take_code(text.name, content, gathered)
-    take_log(log, gathered, kinds, content if not limit.passed() and problem is None else None)
+    with Contained() as config_fault:
+        for part in inner:
+            if not limit.passed() and take_config(text.name, part, gathered, kinds) is not None:
+                continue  # a block that looks like a config and is none: the log's readers see it all the same
+        if not limit.passed():
+            problem = take_config(text.name, rest, gathered, kinds, whole=notebook is not None)
+    with Contained() as code_fault:
+        if content is not None and not limit.passed():
+            take_code(text.name, content, gathered)
+    with Contained() as log_fault:
+        take_log(log, gathered, kinds, content if not limit.passed() and problem is None else None)
+    for fault in (config_fault, code_fault, log_fault):
+        if fault.said is not None:
+            gathered.not_understood.append(NotUnderstood(text.name, text.name, fault.said))
     if problem is not None and kinds:
         gathered.not_understood.append(NotUnderstood(text.name, text.name, problem))
         problem = None

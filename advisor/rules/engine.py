@@ -18,6 +18,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from advisor.evidence import Evidence
+from advisor.faults import Contained
 from advisor.job import JobError
 from advisor.reading.literals import Words, needed
 from advisor.reading.pattern import pattern
@@ -80,25 +81,28 @@ def judge(run: Run, evidence: Evidence) -> Judgement:
     texts = _texts(evidence)
     written = _written(run, evidence)
     for rule in all_rules():
-        says = tuple(_marks(rule, run, evidence, texts))
-        told = sum(s.weight for s in says if s.speaks_for)
-        seen = told > 0
-        reason = rule.applies(run, evidence) if rule.applies else None
-        printed = {mark.id for mark in rule.marks if mark.pattern is not None}
-        if reason is not None and sum(s.weight for s in says if s.mark in printed) < OVERRULES:
-            not_applicable.append((rule.id, reason))
-            continue
-        lacking = [path for path in rule.needs if _lacks(run, path)]
-        if lacking and not seen:
-            could_not_tell.append(CouldNotTell(rule.id, f"needs {', '.join(lacking)}"))
-            continue
-        faulted = _faulted(rule, run, evidence) if told >= 1 or written.value < UNEXPLAINED else None
-        says = (*says, *_numbers(faulted, run, evidence, rule, written, told))
-        if not any(s.speaks_for for s in says):
-            cleared.append((rule.id, rule.cleared))
-            continue
-        says = (*says, *observing.told(rule, faulted or run, evidence))
-        weighed.append(_Weighed(rule, rule.prior + sum(s.weight for s in says), says, faulted))
+        with Contained() as fault:
+            says = tuple(_marks(rule, run, evidence, texts))
+            told = sum(s.weight for s in says if s.speaks_for)
+            seen = told > 0
+            reason = rule.applies(run, evidence) if rule.applies else None
+            printed = {mark.id for mark in rule.marks if mark.pattern is not None}
+            if reason is not None and sum(s.weight for s in says if s.mark in printed) < OVERRULES:
+                not_applicable.append((rule.id, reason))
+                continue
+            lacking = [path for path in rule.needs if _lacks(run, path)]
+            if lacking and not seen:
+                could_not_tell.append(CouldNotTell(rule.id, f"needs {', '.join(lacking)}"))
+                continue
+            faulted = _faulted(rule, run, evidence) if told >= 1 or written.value < UNEXPLAINED else None
+            says = (*says, *_numbers(faulted, run, evidence, rule, written, told))
+            if not any(s.speaks_for for s in says):
+                cleared.append((rule.id, rule.cleared))
+                continue
+            says = (*says, *observing.told(rule, faulted or run, evidence))
+            weighed.append(_Weighed(rule, rule.prior + sum(s.weight for s in says), says, faulted))
+        if fault.said is not None:
+            could_not_tell.append(CouldNotTell(rule.id, fault.said))
     shares, none = _probabilities(weighed, NONE_OF_THESE + observing.of_none(evidence))
     findings = []
     for item, share in sorted(zip(weighed, shares, strict=True), key=lambda pair: -pair[1]):
