@@ -12,6 +12,7 @@ from msgspec import Struct
 from advisor.accuracy.measured import TOTAL_OF, Measurement, load
 from advisor.architecture.keys import ConfigError
 from advisor.arithmetic import CannotEstimate, estimate
+from advisor.faults import strict, told
 from advisor.job import JobError
 from advisor.ledger import Ledger
 from advisor.run import Run, resolve
@@ -79,7 +80,9 @@ def judge(measurements: Iterable[Measurement], predict: Predict = by_estimate) -
             skipped.append({"id": m.id, "why": str(error)})
             continue
         except Exception as error:  # a fault of ours in one row must not take the figures of all others with it
-            skipped.append({"id": m.id, "why": f"a fault of the advisor: {type(error).__name__}: {error}"})
+            if strict():
+                raise
+            skipped.append({"id": m.id, "why": told(error)})
             continue
         stands_in = predict is not by_estimate and ledger.kind == "estimated"
         note = ledger.notes[-1] if stands_in and ledger.notes else None
