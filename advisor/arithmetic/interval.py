@@ -222,8 +222,11 @@ def _with(run: Run, fact: Fact, value: Any) -> Run | None:
     section, _, name = fact.field.partition(".")
     if name:
         current = getattr(run.job, section)
-        if current is None or "." in name:
+        outer, _, inner = name.partition(".")
+        if current is None or (inner and getattr(current, outer) is None):
             return None
+        if inner:
+            name, value = outer, replace(getattr(current, outer), **{inner: value}).written()
         try:
             checked = getattr(validated(type(current), {name: value}, section), name)
         except ValueError:  # a default's table that lists what the field does not take: no reason to fail here

@@ -64,3 +64,15 @@ def test_a_model_that_is_one_unit_is_wrapped_before_anything_else_is_changed() -
     assert run.job.parallel.wrap is not None
     changed = run.but(hardware={"gpu": "a100-40gb", "gpus_per_node": 4}, batch={"micro_batch": 1, "seq_len": 2048}, precision={"weights": "bf16"})
     assert plan(changed).steps[0].technique == "wrap-each-block"
+
+
+def test_an_unknown_version_leaves_both_in_the_range() -> None:
+    from advisor.arithmetic import estimate
+
+    found = read([("args.py", "TrainingArguments(output_dir='o', fsdp='full_shard', bf16=True)")])
+    sure = resolve(found.job, found.evidence).but(
+        model={"name": "meta-llama/Llama-3.1-8B"}, batch={"micro_batch": 1, "seq_len": 1024}, hardware={"gpu": "a100-80gb", "gpus_per_node": 4}
+    )
+    total = estimate(sure).totals()["max_allocated"]
+    wrapped = estimate(sure.but(parallel={"wrap": {"blocks": "own unit"}})).totals()["max_allocated"]
+    assert total.low < wrapped.expected < 0.6 * total.expected
