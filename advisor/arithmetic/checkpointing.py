@@ -69,7 +69,8 @@ def kept_at_rest(ctx: Context, counted: Counted) -> tuple[tuple[Saved, ...], boo
     """What a block that is not wholly recomputed keeps until its backward pass, and whether that is less than everything.
 
     ``policy: op``: torchtitan's per-operation policy and the input; ``ops``: all but what the named groups make (Megatron
-    ``recompute_modules``); selective without more: the score matrix only (``core_attn``).
+    ``recompute_modules``; ``self_attn`` and ``mlp`` of others' blocks, each in a wrapper of its own); selective without more: the score matrix
+    only (``core_attn``).
     """
     selective = ctx.job.activations.selective
     if ctx.checkpointing != "selective" or (selective is not None and selective.every_nth_layer):

@@ -79,14 +79,16 @@ def dense(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
 
 def _attended(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
     """Attention or its stand-in on the whole sequence, its result divided again where the sequence is."""
-    x = all_gather(tape, s, x, hidden, "attention input")
-    y = mix(tape, s, block, block.mixer, x, hidden) if block.mixer is not None else attention(tape, s, block, x, hidden)
-    return reduce_scatter(tape, s, y, "attention output")
+    with tape.group("self_attn"):
+        x = all_gather(tape, s, x, hidden, "attention input")
+        y = mix(tape, s, block, block.mixer, x, hidden) if block.mixer is not None else attention(tape, s, block, x, hidden)
+        return reduce_scatter(tape, s, y, "attention output")
 
 
 def _fed(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
     """The MLP or the experts on the whole sequence, the result divided again where the sequence is."""
-    return reduce_scatter(tape, s, feed_forward(tape, s, block, all_gather(tape, s, x, hidden, "MLP input"), hidden), "MLP output")
+    with tape.group("mlp"):
+        return reduce_scatter(tape, s, feed_forward(tape, s, block, all_gather(tape, s, x, hidden, "MLP input"), hidden), "MLP output")
 
 
 def feed_forward(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value:
