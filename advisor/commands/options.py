@@ -56,15 +56,16 @@ def _known_card(gpu: str) -> None:
 
     if cards.find(gpu) is None:
         other = "advisor cards lists them, and --set hardware.gpu=name:mine,memory_gib:48 states another"
-        raise UserError(f"{gpu!r} is no card of the catalogue;{_nearest(gpu, [n for c in cards.catalogue().values() for n in (c.id, *c.aliases)])} {other}")
+        raise UserError(f"{gpu!r} is no card of the catalogue;{nearest(gpu, [n for c in cards.catalogue().values() for n in (c.id, *c.aliases)])} {other}")
 
 
 def none_holds(kind: str, text: str, known: Iterable[str]) -> str:
     """The sentence where a search by name finds nothing, with the nearest name."""
-    return f"no {kind}'s name holds {text!r};{_nearest(text, known)} `advisor {kind}s` lists all"
+    return f"no {kind}'s name holds {text!r};{nearest(text, known)} `advisor {kind}s` lists all"
 
 
-def _nearest(text: str, known: Iterable[str]) -> str:
+def nearest(text: str, known: Iterable[str]) -> str:
+    """`` did you mean 'x'?`` where a known name is near."""
     import difflib
 
     by_name = {key: name for name in known for key in (name.lower(), name.rpartition("/")[2].lower())}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from advisor.cli import UserError
-from advisor.commands import files, jobfile, options, output
+from advisor.commands import allowed, files, jobfile, options, output
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     solving.add_argument("--budget", type=float, metavar="X", help="money that the run may cost")
     solving.add_argument("--hours", type=float, metavar="H", help="hours that the run may take")
     parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight")
+    allowed.add(parser)
     options.add_overrides(parser)
 
 
@@ -42,6 +43,8 @@ def _asked_together(args: argparse.Namespace) -> None:
         raise UserError("--limits and --before are two questions; ask one at a time")
     if args.strict and (args.limits or args.before):
         raise UserError("--strict judges the plan; it has no meaning with --limits or --before")
+    if allowed.given(args) and (args.limits or args.before):
+        raise UserError("what a plan may do has no meaning with --limits or --before")
     if args.budget is not None and not args.price:
         raise UserError("--budget needs the price of a card for an hour, e.g. --price a100-80gb=2.0")
 
@@ -59,7 +62,8 @@ def run(args: argparse.Namespace) -> int:
 
         return foretelling.limits(resolved, as_json=args.json) if args.limits else foretelling.before(resolved, args)
     ledger, verdict, sentence = of_run(resolved)
-    found = plan(resolved)
+    allow, margin = allowed.of(args)
+    found = plan(resolved, allow=allow, margin_bytes=margin)
     if args.json:
         from advisor.render import json
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from advisor.planner.constraints import ALTERS, EVERYTHING, LAST_RESORT, METHOD, WEIGHT
+from advisor.planner.constraints import ALTERS, EVERYTHING, LAST_RESORT, METHOD, WEIGHT, Constraints
 from advisor.planner.hardware import smallest_that_fits
 from advisor.planner.least import FREE
 from advisor.planner.least import least as smallest_part
@@ -42,11 +42,15 @@ def nothing_fits(bench: Bench, start: Candidate, freed: Candidate, first: frozen
         )
     chain = steps(bench, start, hardware if hardware is not None else least, first, tightly=True)
     if hardware is not None:
-        says = f"No set of changes fits this card. {_card_words(hardware)}{_otherwise(bench, freed, hardware)}"
+        says = f"{_none(bench)} fits this card. {_card_words(hardware)}{_otherwise(bench, freed, hardware)}"
     else:
-        says = "No set of changes fits this card, and no single larger card of the catalogue holds it either: a smaller model, or more cards to divide over."
+        says = f"{_none(bench)} fits this card, and no single larger card of the catalogue holds it either: a smaller model, or more cards to divide over."
         says += _otherwise(bench, freed, None)
     return Plan(chain, hardware is not None, says, (), alternatives(bench, start, least), irreducible, frontier(bench, start))
+
+
+def _none(bench: Bench) -> str:
+    return "No set of changes" if bench.constraints == Constraints() else "No set of the changes that are allowed"
 
 
 def _last_resorts(c: Candidate) -> bool:

@@ -1,0 +1,63 @@
+"""What a plan may do, as it is asked for on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from advisor import cli
+from advisor.planner.constraints import ADAPTERS_OF_FULL, NEEDS_LIBRARY
+
+JOB = Path(__file__).resolve().parents[1] / "jobs" / "j4.yaml"
+
+
+def planned(capsys: pytest.CaptureFixture[str], *said: str) -> dict[str, Any]:
+    cli.main(["plan", str(JOB), "--gpu", "rtx4090-24gb", "--json", *said])
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def names(found: dict[str, Any]) -> list[str]:
+    return [step["technique"] for step in found["plan"]]
+
+
+def test_no_library_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert set(names(planned(capsys))) & NEEDS_LIBRARY
+    assert names(planned(capsys, "--no-new-dependency"))
+    assert not set(names(planned(capsys, "--no-new-dependency"))) & NEEDS_LIBRARY
+
+
+def test_only_what_is_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    assert all(step["exact"] for step in planned(capsys, "--keep-exact", "--set", "batch.micro_batch=16")["plan"])
+
+
+def test_full_training_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    full = ("--set", "method.kind=full", "--set", "method.rank=null")
+    free, kept = planned(capsys, *full[:2]), planned(capsys, *full[:2], "--keep-full")
+    assert free["plan"]
+    assert not set(names(kept)) & ADAPTERS_OF_FULL
+
+
+def test_at_most_so_many_changes_on_the_cards_that_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(planned(capsys)["plan"]) > 1
+    assert len(planned(capsys, "--most-changes", "1")["plan"]) <= 1
+    found = planned(capsys, "--most-changes", "1", "--keep-hardware")
+    assert all(step["tier"] != "hardware" for step in found["plan"])
+    assert "that are allowed" in found["summary"]
+
+
+def test_a_technique_that_is_out_of_the_question(capsys: pytest.CaptureFixture[str]) -> None:
+    first = names(planned(capsys))[0]
+    assert first not in names(planned(capsys, "--without", first))
+
+
+def test_room_is_left(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(names(planned(capsys, "--margin", "10GiB"))) >= len(names(planned(capsys, "--margin", "0GiB")))
+
+
+@pytest.mark.parametrize("said", [("--without", "nope"), ("--margin", "much"), ("--most-changes", "0"), ("--keep-exact", "--limits")])
+def test_what_cannot_be_followed_is_refused(said: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", str(JOB), *said]) == 2
+    assert capsys.readouterr().err
