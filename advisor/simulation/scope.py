@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.job import Job
 from advisor.run import Run
 from advisor.simulation.frameworks import ON_ACCELERATE
-from advisor.simulation.ranks import hosting, pipelining, tensor_parallel
+from advisor.simulation.ranks import hosting, pipelining, ring, tensor_parallel
 from advisor.simulation.request import CannotProbe
 
 RUNS = frozenset({"none", "ddp", "fsdp1", "fsdp2"})
@@ -55,10 +55,9 @@ def _several(run: Run, job: Job) -> str | None:
         return f"several ranks under {strategy} ({run.world} cards)"
     if (parallel.tensor or 1) > 1 and (strategy == "fsdp1" or (strategy == "ddp" and (parallel.replicate or 1) > 1)):
         return f"{strategy} over layers that are divided (tensor parallelism)"
-    apart = [name for name in ("context", "expert") if (getattr(parallel, name) or 1) > 1]
-    if apart:
-        return f"{apart[0]} parallelism"
-    return pipelining.why_not(job)
+    if (parallel.expert or 1) > 1:
+        return "expert parallelism"
+    return ring.why_not(job) or pipelining.why_not(job)
 
 
 def _offload(job: Job) -> str | None:

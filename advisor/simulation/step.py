@@ -14,7 +14,7 @@ from advisor.simulation import building, fusing, kernels, objectives, offloading
 from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
 from advisor.simulation.frameworks import CLIPS, ON_ACCELERATE
 from advisor.simulation.patching import patched
-from advisor.simulation.ranks import dividing, group, hosting, pipelining
+from advisor.simulation.ranks import dividing, group, hosting, pipelining, ring
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.semantics import cuda_semantics
 from advisor.simulation.standins import bitsandbytes
@@ -95,7 +95,7 @@ def _one_step(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Mo
         unsynced = _unsynced(model, job, last=number == micro_batches - 1)
         recorder.phase, recorder.moment = "forward", placing.FORWARD
         tokens = objectives.inputs_of(recorder, job, model)
-        with unsynced:
+        with unsynced, ring.around(model, tokens, job):
             with offloading.to_host(recorder, job):
                 loss, outputs = objectives.loss_of(forward, tokens, job, model, judged)
             kept = outputs if job.framework.keeps_outputs else None

@@ -67,14 +67,50 @@ def copying_to_host() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def fused_on_cpu() -> Iterator[None]:
+    """Flash attention's kernels for CPU tensors: outputs of their shapes and strides, which is what ring attention passes on; no values."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    def kernel(operator: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with torch.no_grad():
+                made = operator(*tree_map(_to("meta"), args), **tree_map(_to("meta"), kwargs))
+                return tree_map(_to("cpu"), made)
+
+        return call
+
+    library = torch.library.Library("aten", "IMPL")
+    for name in ("_scaled_dot_product_flash_attention", "_scaled_dot_product_flash_attention_backward"):
+        library.impl(name, kernel(getattr(torch.ops.aten, name)), "CPU")
+    try:
+        yield
+    finally:
+        library._destroy()
+
+
+def _to(device: str) -> Any:
+    import torch
+
+    def move(value: Any) -> Any:
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device) if isinstance(value, torch.Tensor) else value
+
+    return move
+
+
 def seen(job: dict[str, Any], **how: Any) -> list[list[Any]]:
     """A job's births and deaths as plain data, then those on the host; ``sent``: the end of what a collective was given or made."""
     from advisor.job import read_job
     from advisor.run import resolve
     from advisor.simulation.step import record
 
-    with sending() as given, copying_to_host() if how.get("device") == "cpu" else contextlib.nullcontext():
-        recorder = record(resolve(read_job(job)), autocast=None, attention="math", **how)
+    real, ring = how.get("device") == "cpu", (job["parallel"].get("context") or 1) > 1
+    with contextlib.ExitStack() as entered:
+        given = entered.enter_context(sending())
+        for made_good in ((copying_to_host,) if real else ()) + ((fused_on_cpu,) if real and ring else ()):
+            entered.enter_context(made_good())
+        recorder = record(resolve(read_job(job)), autocast=None, attention="auto" if ring else "math", **how)
     found = []
     for event in (*recorder.events, *recorder.host_events):
         s = recorder.storages[event.id]

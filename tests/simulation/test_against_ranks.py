@@ -7,7 +7,9 @@ What legitimately differs there, each by name, and nothing else is left out:
 * ``DDP's bucket order``: after the first step the reducer sends the order of its buckets as int32, through pinned memory on a GPU.
 * ``DDP's division``: with gloo's result the bucket is divided as it is filled (``mul.out``), with a hook it is filled (``copy_``): the same bytes.
 * ``gloo's thread`` lets go of a buffer when it has been sent, which may be after the statement that ends it: what collectives are given and
-  return, and FSDP's flat buffers, end as often and as large, but their ends have no place in the order.
+  return, FSDP's flat buffers, and DDP's of the buffers that it broadcasts before a step, end as often and as large, but their ends have no place
+  in the order.
+* a ring's attention is made of CUDA's fused kernels, which a CPU has not: both are given their outputs' shapes (``ranks.fused_on_cpu``).
 * deaths next to each other may swap: one statement ends several tensors.
 """
 
@@ -52,6 +54,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "fsdp2, lora": {**_over("fsdp2"), **LORA},
     "fsdp2, accumulation": {**_over("fsdp2", sync_each_microbatch=False), **ACCUMULATED},
     "fsdp2, uneven shards": {**_over("fsdp2"), "model": {"config": {**CONFIGS["llama"], "vocab_size": 257, "intermediate_size": 161}}},
+    "fsdp2 by accelerate": {**_over("fsdp2"), **TRAINER},
+    "fsdp2 by accelerate, lora": {**_over("fsdp2"), **TRAINER, **LORA, **FULL},
     "fsdp1": _over("fsdp1"),
     "fsdp1, mixed precision": {**_over("fsdp1"), **MIXED},
     "fsdp1, lora": {**_over("fsdp1"), **LORA},
@@ -93,10 +97,15 @@ STAGED_OF_FOUR: dict[str, dict[str, Any]] = {
     "fsdp2 within stages": {**_staged("fsdp2", shard=2), **MIXED, **FOUR},
     "fsdp2 within torchtitan's stages": {**_staged("fsdp2", shard=2), **MIXED, **DEEP, **FOUR},
 }
-BY_WORLD = {2: {**JOBS, **STAGED}, 4: {**OF_FOUR, **STAGED_OF_FOUR}}
+RINGS: dict[str, dict[str, Any]] = {
+    "ring": {**_over("fsdp2", context=2), **MIXED, **TITAN},
+    "ring, checkpointing": {**_over("fsdp2", context=2), **MIXED, **TITAN, **FULL},
+}
+RINGS_OF_FOUR: dict[str, dict[str, Any]] = {"ring of four": {**_over("fsdp2", shard=4, context=4), **MIXED, **TITAN, **FOUR}}
+BY_WORLD = {2: {**JOBS, **STAGED, **RINGS}, 4: {**OF_FOUR, **STAGED_OF_FOUR, **RINGS_OF_FOUR}}
 WATCHED = {
     **dict.fromkeys((*JOBS, *OF_FOUR), (0,)), **dict.fromkeys(STAGED, (0, 1)), **dict.fromkeys(STAGED_OF_FOUR, (0, 2)),
-    "four stages": (0, 1, 2, 3),
+    "four stages": (0, 1, 2, 3), **dict.fromkeys(RINGS, (0, 1)), **dict.fromkeys(RINGS_OF_FOUR, (0, 3)),
 }  # fmt: skip
 Row = tuple[str, int, str, tuple[int, ...], str, str, str]
 
@@ -136,7 +145,7 @@ def _left(rows: list[list[Any]]) -> list[Row]:
         if (operator == "aten::split.Tensor" and phase == "backward" and not module.count("rotary")) or (dtype == "int32" and len(shape) == 1):
             continue  # gloo's clone; DDP's bucket order
         named = "a bucket" if operator in ("aten::mul.out", "aten::copy_") else operator
-        flat = kind != "birth" and named == "aten::empty.memory_format" and len(shape) == 1
+        flat = kind != "birth" and len(shape) == 1 and (named == "aten::empty.memory_format" or (named == "aten::cat" and phase == "forward" and not module))
         (sent if flat or kind == "sent" else found).append((kind, size, named, tuple(shape), dtype, phase, module))
     ordered = [row for kind, run in groupby(found, key=lambda r: r[0]) for row in (sorted(run) if kind == "death" else run)]
     return ordered + sorted(sent)
