@@ -15,7 +15,10 @@ PATHS = [
     "learn?lesson=1-anatomy-of-a-step",
     "learn?lesson=week-2",
     "library?kind=techniques&page=gradient-checkpointing",
+    "library?kind=causes&page=logits",
     "library?kind=models",
+    "events?example=1",
+    "plan?v=1&model.name=Qwen/Qwen2.5-7B&method.kind=lora&batch.seq_len=2048&batch.total_tokens=1000000&price.h100-80gb=2.5",
     "?v=1&model.name=meta-llama/Llama-3.1-8B&method.kind=full&batch.micro_batch=4&batch.seq_len=4096&hardware.gpu=a100-80gb&error=gpu-memory&error.allocated=77GiB",
 ]
 SEEN = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,16 @@ def test_a_log_of_any_length_and_any_content_is_bounded() -> None:
     broken = []
     found = summed(events_of(odd, broken=broken), broken)
     assert found["peaks"] == {} and found["warnings"] == [] and broken == [3, 4, 5]
+
+
+def test_the_empty_page_of_events_has_an_example_that_names_its_line() -> None:
+    at = page("events")
+    at.button(key="events-example").click().run()
+    assert not at.exception and "example" in at.query_params
+    script = next(c.value for c in at.code if "watch(model" in c.value).splitlines()
+    said = "\n".join(m.value for m in at.markdown)
+    place = re.search(r"keeps-its-losses\.py:(\d+)", said.replace("\\", ""))
+    assert place is not None and "losses.append" in script[int(place.group(1)) - 1]
+    assert "keeps the autograd graph" in said
+    at.button(key="events-close").click().run()
+    assert not at.exception and at.button(key="events-example")
