@@ -45,8 +45,10 @@ def refuse(job: Job) -> None:
         raise CannotProbe(f"a measurement does not run {why}: watch the real run with advisor.watch")
 
 
-def shape(run: Run, device: str) -> tuple[torch.nn.Module, tuple[str, ...]]:
+def shape(run: Run, device: str, *, own_loss: bool = False) -> tuple[torch.nn.Module, tuple[str, ...]]:
     """The model as it will be, on meta but for a quantised base, which is on ``device``; and what runs otherwise than the job says.
+
+    ``own_loss``: the framework's own loop brings its own loss.
 
     Raises:
         CannotProbe: it can not be built, or a library that it needs is not installed here.
@@ -67,7 +69,7 @@ def shape(run: Run, device: str) -> tuple[torch.nn.Module, tuple[str, ...]]:
     with patched([
         (packages, "offer", lambda _: None), (building, "ATTENTION", own), (quantising, "quantise", quantise), (stand_ins, "Params4bit", four_bit),
     ]):  # fmt: skip
-        return building.build(run), notes + _unlike(job)
+        return building.build(run), notes + _unlike(job, own_loss=own_loss)
 
 
 def fill(model: torch.nn.Module, device: str) -> None:
@@ -126,10 +128,12 @@ def _attention(job: Job, device: str) -> tuple[str, tuple[str, ...]]:
     return "sdpa", (f"torch's own attention (SDPA) ran in the place of {wanted}: {why}",)
 
 
-def _unlike(job: Job) -> tuple[str, ...]:
+def _unlike(job: Job, *, own_loss: bool) -> tuple[str, ...]:
     """What the job says of its step and a plain model's step does not do."""
     notes = []
-    if job.activations.loss not in (None, "full-fp32", "full"):
+    if own_loss:
+        notes.append(f"{job.framework.name}'s own loss ran, as the version that is installed here computes it")
+    elif job.activations.loss not in (None, "full-fp32", "full"):
         notes.append(f"the model's own loss ran in the place of a {job.activations.loss} loss")
     if job.activations.kernels:
         notes.append(f"the model's own layers ran in the place of fused kernels ({', '.join(job.activations.kernels)})")

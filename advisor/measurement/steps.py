@@ -34,9 +34,9 @@ def measure(run: Run, device: str, divide: Divide | None = None, say: Say = lamb
     job = run.effective
     say("building the model")
     alone = run if divide is None else run.but(parallel={"strategy": "none", "shard": 1, "replicate": 1, "tensor": 1, "pipeline": 1})
-    model, notes = real.shape(alone, device)
-    counter = CudaCounter() if device.startswith("cuda") else CpuCounter()
     loop, note = trainers.loop_of(job, int(os.environ.get("WORLD_SIZE", "1")))
+    model, notes = real.shape(alone, device, own_loss=loop == "sft-trainer")
+    counter = CudaCounter() if device.startswith("cuda") else CpuCounter()
     if loop is None and divide is not None:
         model = divide(model, lambda whole: real.fill(whole, device))
     else:  # a framework's own loop divides it itself

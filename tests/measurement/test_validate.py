@@ -1,9 +1,11 @@
 """A tiny job measured on a CPU: one process, and two ranks with DDP and FSDP2, whose ledgers are merged."""
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -98,15 +100,42 @@ def test_what_ran_is_said(tmp_path: Path) -> None:
     assert "plain loop" in str(loop("hf-trainer", "fsdp2", 2)[1])
 
 
-@pytest.mark.parametrize(("strategy", "shard", "replicate"), [("ddp", 1, 2), ("fsdp2", 2, 1)])
-def test_two_ranks(tmp_path: Path, strategy: str, shard: int, replicate: int) -> None:
-    code, out, error = validate(tmp_path, job(strategy, shard, replicate), "--json", "--nproc", "2")
+def test_two_processes_of_one_node(tmp_path: Path) -> None:
+    code, out, error = validate(tmp_path, job("fsdp2", 2, 1), "--json", "--nproc", "2")
     assert code == 0, error
-    found = json.loads(out)
+    of_two_ranks(json.loads(out), shard=2)
+
+
+def test_two_nodes_of_one_process(tmp_path: Path) -> None:
+    """The command of the page Measure, on each node."""
+    (tmp_path / "job.json").write_text(json.dumps(job("ddp", 1, 2)))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    meeting = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", f"localhost:{port}"]
+    command = [sys.executable, "-m", "torch.distributed.run", *meeting, "-m", "advisor.measurement", "job.json", "--device", "cpu", "--out"]
+    nodes = [subprocess.Popen([*command, f"{number}.json"], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) for number in range(2)]
+    said = [node.communicate(timeout=250)[1] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], said
+    (answer,) = tmp_path.glob("[01].json")  # rank 0 alone writes; which node it is the meeting decides
+    of_two_ranks(json.loads(answer.read_text()), shard=1)
+
+
+def of_two_ranks(found: dict[str, Any], shard: int) -> None:
     assert any(note.startswith("2 ranks: largest") for note in found["notes"])
     assert found["ranks"]["number"] == 2 and found["ranks"]["max"] == found["totals"]["max_allocated"]["expected"]
     assert found["ranks"]["max"] - found["ranks"]["spread"] <= found["ranks"]["mean"] <= found["ranks"]["max"]
     assert parts(found)["optimizer"] == pytest.approx(8 * PARAMETERS / shard, rel=0.02)
+
+
+def test_a_loss_of_the_frameworks_own_is_not_said_to_be_the_models() -> None:
+    from advisor.job import read_job
+    from advisor.measurement.real import _unlike
+
+    chunked = read_job({**job("none", 1, 1), "activations": {"loss": "chunked"}, "framework": {"name": "trl"}})
+    assert _unlike(chunked, own_loss=False) == ("the model's own loss ran in the place of a chunked loss",)
+    (note,) = _unlike(chunked, own_loss=True)
+    assert note.startswith("trl's own loss ran")
 
 
 def test_what_is_made_after_the_shape_keeps_its_ties_and_is_whole() -> None:
