@@ -59,8 +59,9 @@ def test_where_nothing_is_assumed_the_interval_is_narrow() -> None:
 
 def test_the_other_sources_ranges_hold_a_source_that_is_left_out() -> None:
     out = error_table.left_out(error_table.rows())
-    assert out["rows"] >= 0.90
-    assert out["width"] <= 0.42
+    assert out["rows"] >= 0.93
+    assert out["sources"] >= 0.86  # each source with the same weight
+    assert out["width"] <= 0.54  # of all kinds; where nothing is assumed: WIDTH_KNOWN
 
 
 def test_every_large_miss_is_listed_with_its_error_and_a_guess() -> None:

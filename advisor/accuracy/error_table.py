@@ -2,7 +2,10 @@
 
 ``python -m advisor.accuracy.error_table`` writes the table and prints how often the ranges hold runs of a source that was left out. Rows of one
 source are alike, so each source weighs the same. A kind of few sources is drawn towards the wider kind it belongs to, which counts as a third of
-a source: what one source shows of its own rows is less than what the next source will show.
+a source: what one source shows of its own rows is less than what the next source will show. Where the version of the modelling code is not known
+the next source may run other code than any that was seen, and the wider kind counts as a whole source; and a source of few rows shows less of a
+kind than one of many: a row is a tenth of a source. With each source left out in turn the ranges of the others then hold 87 % of a source's rows
+in the mean, where they held 83 %.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from advisor.run import resolve
 from advisor.units import GIB
 
 SHARE = 0.02  # of the sources' weight, left out at each end
-PARENT = 1 / 3  # sources that the wider kind counts for
+PARENT, PARENT_OF_UNKNOWN = 1 / 3, 1.0  # sources that the wider kind counts for; where the version of the modelling code is not known
+ROWS = 10  # rows from which a source counts whole in its kind
 HEADER = "# Measured over estimated, by total and kind of run (advisor/accuracy/error_table.py makes this; do not edit).\n"
 
 
@@ -80,23 +84,24 @@ def table(found: Sequence[Row]) -> dict[str, dict[str, Any]]:
                 if members and kind not in kept:
                     sources = len({r.source for r in members})
                     parent = next((entry for entry in wider if entry["sources"] > sources), None)  # one of the same sources knows no more
-                    kept[kind] = _entry(members if wider else related, parent)
+                    kept[kind] = _entry(members if wider else related, parent, PARENT if "of a known version" in kind else PARENT_OF_UNKNOWN)
                 if kind in kept:
                     wider.insert(0, kept[kind])
         out[total] = dict(sorted(kept.items()))
     return out
 
 
-def _entry(members: Sequence[Row], parent: dict[str, Any] | None) -> dict[str, Any]:
-    sources = len({r.source for r in members})
+def _entry(members: Sequence[Row], parent: dict[str, Any] | None, weight: float) -> dict[str, Any]:
+    count = Counter(r.source for r in members)
     low, high = _range(members)
     if parent is not None:
-        low, high = min(low, _towards(low, parent["low"], sources)), max(high, _towards(high, parent["high"], sources))
-    return {"low": math.floor(low * 1e4) / 1e4, "high": math.ceil(high * 1e4) / 1e4, "rows": len(members), "sources": sources}
+        whole = sum(min(1.0, rows / ROWS) for rows in count.values())
+        low, high = min(low, _towards(low, parent["low"], whole, weight)), max(high, _towards(high, parent["high"], whole, weight))
+    return {"low": math.floor(low * 1e4) / 1e4, "high": math.ceil(high * 1e4) / 1e4, "rows": len(members), "sources": len(count)}
 
 
-def _towards(own: float, parent: float, sources: int) -> float:
-    return math.exp((sources * math.log(own) + PARENT * math.log(parent)) / (sources + PARENT))
+def _towards(own: float, parent: float, sources: float, weight: float) -> float:
+    return math.exp((sources * math.log(own) + weight * math.log(parent)) / (sources + weight))
 
 
 def _range(members: Sequence[Row]) -> tuple[float, float]:
