@@ -51,6 +51,8 @@ def _why_not(run: Run, job: Job) -> str | None:
 def _several(run: Run, job: Job) -> str | None:
     parallel = job.parallel
     strategy = parallel.strategy or "none"
+    if strategy.startswith("zero"):  # prototypes ran it over small ones: sizes of the job's own would have to be worked out as the estimate does
+        return f"DeepSpeed's engine ({strategy}: it divides real tensors, which a job's own are too large for)"
     if run.world > 1 and strategy not in RUNS:
         return f"several ranks under {strategy} ({run.world} cards)"
     if (parallel.tensor or 1) > 1 and (strategy == "fsdp1" or (strategy == "ddp" and (parallel.replicate or 1) > 1)):

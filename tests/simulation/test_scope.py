@@ -15,6 +15,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "parameters on the host": ({"offload": {"parameters": "cpu"}}, "offload.parameters"),
     "a trainer's own offloading": ({"offload": {"activations": "cpu"}, "framework": {"name": "unsloth"}}, "unsloth's own offloading"),
     "compile": ({"activations": {"compile": True}}, "torch.compile"),
+    "DeepSpeed": ({"parallel": {"strategy": "zero3", "shard": 2}, "hardware": {"gpus_per_node": 2}}, r"DeepSpeed's engine \(zero3"),
+    "DeepSpeed on one card": ({"parallel": {"strategy": "zero2"}}, r"DeepSpeed's engine \(zero2"),
     "context": ({"parallel": {"strategy": "fsdp2", "shard": 2, "context": 2}, "hardware": {"gpus_per_node": 2}}, "context parallelism outside"),
     "images on several ranks": (
         {"model": {"vision": {"tokens": 4}}, "parallel": {"strategy": "fsdp2", "shard": 2}, "hardware": {"gpus_per_node": 2}}, "images on several ranks",
