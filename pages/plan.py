@@ -75,17 +75,18 @@ with st.container():  # always there: what stands below keeps its place, and an 
         st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
 
 job = HELD.planned
+run = resolve(job, Evidence())
 answer = st.container()  # above the settings also where all stand in one column: on a phone nobody should have to look for it
 controls, result = st.columns([1, 3], gap="large")
 with controls:
 
     def field(path: str, choices: tuple | None = None) -> None:
-        ask(path, job.get(path), f"plan:{path}", take, options=choices)
+        ask(path, run.job.get(path), f"plan:{path}", take, options=choices)  # as it would run: a box must not show what nobody set and nothing assumes
 
-    field("model.name", tuple(sorted({*names(), job.model.name or ""} - {""})))
+    field("model.name", tuple(sorted({*names(), run.job.model.name or ""} - {""})))
     field("method.kind")
     with st.container():  # always there, for the same reason
-        if job.method.kind in ("lora", "dora"):
+        if run.job.method.kind in ("lora", "dora"):
             field("method.base")
             field("method.rank", (4, 8, 16, 32, 64, 128, 256))
     field("batch.total_tokens")
@@ -123,7 +124,7 @@ if not chosen:
 with answer:
     wished = Wishes(tuple(chosen), hours, budget)
     asked = (job, tuple(chosen), tuple(prices.items()), hours, budget)
-    found = ranked(kept("offers", asked, lambda: before(resolve(job, Evidence()), cards=chosen, prices=prices, most_hours=hours, budget=budget)))
+    found = ranked(kept("offers", asked, lambda: before(run, cards=chosen, prices=prices, most_hours=hours, budget=budget)))
     show_answer(found, wished)
 with result:
     show_all(found, wished)

@@ -97,9 +97,10 @@ def before(
     return sorted(found, key=_rank)
 
 
-def _rank(offer: Offer) -> tuple[bool, bool, bool, float, int]:
+def _rank(offer: Offer) -> tuple[bool, bool, bool, bool, float, int]:
+    """Money and hours are never compared: what has a price stands before what has none."""
     time = offer.cost or offer.hours
-    return (offer.verdict == "ooms", offer.within is False, time is None, time.expected if time else 0.0, offer.used_bytes)
+    return (offer.verdict == "ooms", offer.within is False, time is None, offer.cost is None, time.expected if time else 0.0, offer.used_bytes)
 
 
 def _cards(run: Run, wanted: Sequence[str] | None) -> list[Card]:

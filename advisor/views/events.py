@@ -11,11 +11,13 @@ from advisor import knowledge
 from advisor.measurement.summing import AT, by_part, events_of, summed
 from advisor.render import words
 from advisor.units import gib, show
+from advisor.views.causes import library_link
 from advisor.views.words import plain, table
 
 MAX_BYTES = 32 * 1024 * 1024
 SHOWN = 60
 LAYERS = 10  # of the gradients
+COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]  # Okabe and Ito: apart also for the colour-blind
 
 
 def of_upload(data: bytes) -> tuple[dict[str, Any] | None, str | None]:
@@ -82,6 +84,10 @@ def _findings(head: str, findings: Sequence[Mapping[str, Any]]) -> None:
             (plain(f.get("where") or "not known"), plain(f["title"]), show(_bytes(f)) if _bytes(f) else "–", str(f.get("step", 0))) for f in members[:SHOWN]
         ]
         st.markdown(table(("Place", "What", "Bytes", "Step"), rows, right=(2, 3)))
+        if cause == "retained-graph":
+            st.caption("Bytes are those of the tensors named. What their graph keeps alive beside them is in the sizes below.")
+        if page is not None and page.is_file():
+            library_link("causes", cause, "Read about this cause")
         if len(members) > SHOWN:
             st.caption(f"and {len(members) - SHOWN:,} more of this kind")
 
@@ -104,11 +110,12 @@ def _peaks(found: Mapping[str, Any]) -> None:
         values = [{"step": row[AT], "phase": words.phase(phase), "gib": gib(size, 4)} for row in found["course"] for phase, size in row.items() if phase != AT]
         st.vega_lite_chart(
             {
-                "data": {"values": values}, "mark": {"type": "line", "point": True}, "height": 240,
+                "data": {"values": values}, "mark": {"type": "line", "point": True}, "height": 320,
                 "encoding": {
-                    "x": {"field": "step", "type": "quantitative", "title": "Observed step"},
+                    "x": {"field": "step", "type": "quantitative", "title": "Observed step", "axis": {"tickMinStep": 1, "format": "d"}},
                     "y": {"field": "gib", "type": "quantitative", "title": "GiB", "scale": {"zero": False}},
-                    "color": {"field": "phase", "type": "nominal", "title": None},
+                    "color": {"field": "phase", "type": "nominal", "title": None, "sort": None, "legend": {"orient": "bottom"}, "scale": {"range": COLOURS}},
+                    "shape": {"field": "phase", "type": "nominal", "sort": None},
                 },
             },
             alt=f"The largest live size of each phase over {len(found['course'])} observed steps.", width="stretch",

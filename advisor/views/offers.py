@@ -16,6 +16,8 @@ from advisor.speed import step_time
 from advisor.units import gib, show
 from advisor.views.words import plain
 
+_UNITS = (("hours", 1.0), ("minutes", 60.0), ("seconds", 3600.0))
+
 
 class Wishes(Struct, frozen=True):
     """What the reader could get and spend; ``None``: no limit."""
@@ -39,9 +41,19 @@ def span(values: Range | None) -> str:
     return f"{expected} ({low} to {high})"
 
 
-def paid(offer: Offer) -> float:
-    """What an offer is ranked by: its cost, or its card-hours where no price is known."""
-    return offer.cost.expected if offer.cost else offer.hours.expected * offer.cards if offer.hours else float("inf")
+def taking(hours: Range | None) -> str:
+    """``2.6 (1.8 to 3.7) hours``; minutes or seconds where it takes less than one."""
+    if hours is None:
+        return "a time that is not known"
+    unit, scale = next((u for u in _UNITS if hours.expected * u[1] >= 1), _UNITS[-1])
+    return f"{span(hours.times(scale))} {unit}"
+
+
+def paid(offer: Offer) -> tuple[bool, float]:
+    """What an offer is ranked by: its cost, and after all whose price is known its card-hours. The two are never compared."""
+    if offer.cost:
+        return False, offer.cost.expected
+    return True, offer.hours.expected * offer.cards if offer.hours else float("inf")
 
 
 def changed(offer: Offer) -> str:
@@ -63,7 +75,7 @@ def show_answer(found: Sequence[Offer], wishes: Wishes) -> None:
     elif best is None:
         st.warning("It fits on these cards, and none keeps to the time or budget given.", title="Over the limits", icon=":material/warning:")
     else:
-        _best(best)
+        _best(best, priced=all(o.cost for o in found))
 
 
 def show_all(found: Sequence[Offer], wishes: Wishes) -> None:
@@ -73,10 +85,16 @@ def show_all(found: Sequence[Offer], wishes: Wishes) -> None:
     _worked_out(found)
 
 
-def _best(best: Offer) -> None:
-    why = "the lowest cost" if best.cost else "the fewest card-hours" if best.hours else "the smallest that holds it"
+def _best(best: Offer, *, priced: bool) -> None:
+    why = (
+        f"the lowest cost{'' if priced else ' where a price is given'}"
+        if best.cost
+        else "the fewest card-hours"
+        if best.hours
+        else "the smallest that holds it"
+    )
     cost = f", {span(best.cost)} for it" if best.cost else ""
-    lines = [f"{best.cards} x {plain(cards.catalogue()[best.card].name)}, {span(best.hours)} hours{cost}: {why} of what fits."]
+    lines = [f"{best.cards} x {plain(cards.catalogue()[best.card].name)}, {taking(best.hours)}{cost}: {why}, of what fits."]
     lines.append(f"{show(best.used_bytes)} needed of {show(best.usable_bytes)} usable on each. {plain(changed(best))}.")
     lines.append(
         f"The node needs {show(best.storage.host_bytes)} of host memory while loading; a checkpoint takes {show(best.storage.checkpoint_bytes)} on disk, "
@@ -98,8 +116,8 @@ def _table(found: Sequence[Offer], wishes: Wishes) -> None:
         {
             "Card": cards.catalogue()[o.card].name,
             "Cards": o.cards,
-            "Hours": span(o.hours),
-            "Card-hours": None if o.hours is None else round(o.hours.expected * o.cards, 1),
+            "Time": "not known" if o.hours is None else taking(o.hours),
+            "Card-hours": None if o.hours is None else float(f"{o.hours.expected * o.cards:.2g}"),
             **({"Cost": span(o.cost)} if any(o.cost for o in found) else {}),
             "Verdict": words.VERDICTS[o.verdict] + (f", {over}" if (over := wishes.over(o)) else ""),
             "Needs": gib(o.used_bytes, 1),
@@ -113,8 +131,8 @@ def _table(found: Sequence[Offer], wishes: Wishes) -> None:
     st.dataframe(
         rows,
         column_config={
-            "Hours": st.column_config.TextColumn(help="Of the whole run, expected, with the range in brackets."),
-            "Card-hours": st.column_config.NumberColumn(format="%.1f", help="Hours times cards: what is paid for."),
+            "Time": st.column_config.TextColumn(help="Of the whole run, expected, with the range in brackets."),
+            "Card-hours": st.column_config.NumberColumn(format="%g", help="Hours times cards: what is paid for."),
             "Cost": st.column_config.TextColumn(help="In the currency of the prices, with its range."),
             "Needs": st.column_config.NumberColumn(format="%.1f GiB", help="Tensors and the CUDA context on each card."),
             "Usable": st.column_config.NumberColumn(format="%.1f GiB"),

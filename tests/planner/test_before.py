@@ -51,6 +51,12 @@ def test_time_and_money_bound_the_offers() -> None:
     assert all(o.within is None for o in before(run(), total_tokens=TOKENS, cards=["a100-80gb"], counts=(1,)))
 
 
+def test_money_is_not_compared_with_hours() -> None:
+    found = before(run(), total_tokens=TOKENS, cards=("a100-80gb", "h100-80gb"), prices={"a100-80gb": 1000.0}, counts=(1, 8))
+    fitting = [o.cost is not None for o in found if o.verdict != "ooms"]
+    assert True in fitting and False in fitting and fitting == sorted(fitting, reverse=True)
+
+
 def test_without_tokens_there_are_no_hours() -> None:
     assert all(o.hours is None and o.cost is None for o in before(run(), cards=["a100-80gb"], counts=(1,)))
     with pytest.raises(ValueError, match="no card"):

@@ -4,6 +4,9 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
+from advisor.job import read_job
+from advisor.run import resolve
+
 APP = Path(__file__).resolve().parents[2] / "advisor" / "ui" / "app.py"
 
 
@@ -67,3 +70,21 @@ def test_the_answer_stands_above_the_settings_and_large_numbers_are_grouped() ->
     order = [type(e).__name__ for e in at.main]
     assert order.index("Success") < order.index("Selectbox") < order.index("Dataframe")
     assert any(c.value == "100,000,000" for c in at.caption)
+
+
+def test_offers_with_a_price_are_not_ranked_against_those_without_one() -> None:
+    at = page(**{"v": "1", "model.name": "Qwen/Qwen2.5-7B", "method.kind": "lora", "batch.seq_len": "2048", "batch.total_tokens": "1000000",
+                 "price.h100-80gb": "2.5"})  # fmt: skip
+    table = at.dataframe[0].value
+    known = [cost != "not known" for cost in table[table["Verdict"] == "Fits"]["Cost"]]
+    assert any(known) and not all(known) and known == sorted(known, reverse=True)
+    assert "H100" in at.success[0].value and "the lowest cost where a price is given" in at.success[0].value
+    assert not any("0.00" in time for time in table["Time"]) and any("minutes" in time or "seconds" in time for time in table["Time"])
+    assert (table["Card-hours"] > 0).all()
+
+
+def test_a_box_shows_what_is_assumed_where_nothing_is_stated() -> None:
+    at = page(**{"v": "1", "model.name": "Qwen/Qwen2.5-7B", "method.kind": "lora", "batch.seq_len": "2048", "batch.total_tokens": "1000000"})
+    assumed = resolve(read_job({"version": 1, "model": {"name": "Qwen/Qwen2.5-7B"}, "method": {"kind": "lora"}, "batch": {"seq_len": 2048}})).job
+    assert at.select_slider(key="plan:method.rank").value == assumed.method.rank
+    assert at.session_state["plan:precision.weights"] == assumed.precision.weights
