@@ -1,24 +1,26 @@
-"""Runs planted faults, each in a fork of this process: torch is imported once, and no run meets what another, or the tests themselves, left behind.
+"""Runs functions of files beside this one, each in a fork of this process: torch is imported once, and none meets what another, or the tests, left behind.
 
-``python forking.py``: a line on standard input names a function of :mod:`faults`; a line of JSON on standard output says what was found. Torch has
-one thread and no operator has run before the fork, so no thread is lost in it.
+``python forking.py``: a line on standard input is ``module.function``; a line of JSON on standard output says what it found, or raised. Torch has one
+thread and no operator has run before the fork, so no thread is lost in it.
 """
 
 import json
 import os
 import sys
 import traceback
+from importlib import import_module
+from typing import Any
 
-import faults  # beside this file
 import torch
 import torch._dynamo  # an optimizer imports it at its first step, with all that it needs: once is enough
 
 
-def ran(name: str) -> dict[str, object]:
-    """What watching the named run found: ``failed`` (of the watcher itself), and (cause, place, title) of each finding."""
+def ran(name: str) -> dict[str, Any]:
+    """What the named function found, where it has watched a run: ``failed`` (of the watcher itself), and (cause, place, title) of each finding."""
+    module, _, function = name.rpartition(".")
     torch.manual_seed(0)
-    seen = getattr(faults, name)()
-    return {"failed": seen.failed, "findings": [(f.kind, f.where, f.title) for f in seen.findings]}
+    seen = getattr(import_module(module), function)()
+    return {} if seen is None else {"failed": seen.failed, "findings": [(f.kind, f.where, f.title) for f in seen.findings]}
 
 
 def forked(name: str) -> bytes:
@@ -41,6 +43,7 @@ def forked(name: str) -> bytes:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    import_module("advisor.measurement.watching.session")  # before the fork: all of them watch
     for asked in sys.stdin:
         sys.stdout.buffer.write(forked(asked.strip()))
         sys.stdout.buffer.flush()

@@ -1,10 +1,7 @@
 """Faults planted in a tiny real run are found with their line, and nothing else is; a run without a fault is quiet."""
 
 import ast
-import json
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,27 +34,9 @@ CASES: list[tuple[str, str | None, str]] = [
 Ask = Callable[[str], dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def ask() -> Iterator[Ask]:
-    """A process that has imported torch, and forks one for each run that is asked for."""
-    command = [sys.executable, "-W", "error", str(FAULTS.with_name("forking.py"))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdin is not None and child.stdout is not None
-        asked, told = child.stdin, child.stdout
-
-        def answer(name: str) -> dict[str, Any]:
-            asked.write(f"{name}\n")
-            asked.flush()
-            found: dict[str, Any] = json.loads(told.readline())
-            return found
-
-        yield answer
-        asked.close()
-
-
 @pytest.mark.parametrize(("run", "cause", "marker"), CASES, ids=[case[0] for case in CASES])
 def test_planted(ask: Ask, run: str, cause: str | None, marker: str) -> None:
-    seen = ask(run)
+    seen = ask(f"faults.{run}")
     assert "raised" not in seen, seen["raised"]
     assert seen["failed"] is None
     told = seen["findings"]

@@ -1,7 +1,7 @@
 """The pieces of the watcher: its pace, its tally, and which tensors it finds alive."""
 
-import gc
-import sys
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.torch
 
-from advisor.measurement.watching import living, pacing  # noqa: E402
+from advisor.measurement.watching import growth, pacing  # noqa: E402
+from advisor.measurement.watching.holders import Holder  # noqa: E402
 from advisor.measurement.watching.tally import Tally  # noqa: E402
+
+Ask = Callable[[str], dict[str, Any]]
 
 
 class Clock:
@@ -50,46 +53,6 @@ def test_watching_stays_within_its_share_whatever_a_step_costs(monkeypatch: pyte
         assert observed >= 1500 * (1 - 1 / pacing.EVERY) - pacing.PLAIN - 1  # where it costs little, nearly every step is observed
 
 
-def test_new_tensors_are_found_without_a_look_at_every_object() -> None:
-    look = living.Living()
-    first = {id(t) for t in look.tensors()}
-    gc.collect()  # as if a collection had come between: everything is looked at
-    kept = [torch.zeros(3) for _ in range(5)]
-    assert {id(t) for t in kept} <= {id(t) for t in look.tensors()}
-    gc.disable()
-    try:
-        late = torch.ones(2, requires_grad=True)
-        del kept[1:]
-        found = look.tensors()
-        assert {id(late), id(kept[0])} <= {id(t) for t in found}
-        assert {id(t) for t in found} == {id(t) for t in living.Living().tensors()}
-        assert len(found) == len({id(t) for t in found}) <= len(first) + 2
-        assert sys.getrefcount(late) <= 4  # it keeps nothing alive: the name, the list above, the call
-    finally:
-        gc.enable()
-
-
-def test_between_looks_that_come_soon_no_collection_hides_a_tensor() -> None:
-    look = living.Living()
-    look.tensors(soon=True)
-    kept = torch.zeros(3)
-    dead = torch.zeros(4)
-    gc.collect()  # both are old now
-    late = torch.ones(2)
-    del dead
-    gc.collect(1)
-    found = {id(t) for t in look.tensors(soon=True)}
-    assert {id(kept), id(late)} <= found
-    assert found == {id(t) for t in living.Living().tensors()}
-    for _ in range(living.MOST_HEARD + 1):
-        gc.collect(1)
-    assert gc.callbacks.count(look._collecting) == 0  # a step without end is not made slower
-    last = torch.ones(5)
-    gc.collect()
-    assert id(last) in {id(t) for t in look.tensors()}
-    assert gc.callbacks.count(look._collecting) == 0
-
-
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 9), st.sampled_from(["forward", "backward", "step"])), max_size=40))
 def test_peaks_are_those_of_adding_up(events: list[tuple[bool, int, str]]) -> None:
@@ -120,44 +83,25 @@ def test_gradients_are_told_from_activations_once_they_are_known() -> None:
     assert tally.parts["gradients"] == 55
 
 
-@pytest.mark.parametrize("early", [True, False])
-def test_gradients_that_a_loop_frees_after_its_forward_pass_are_not_counted_twice(early: bool) -> None:
-    from advisor.measurement import watch
-
-    model = torch.nn.Linear(64, 64, bias=False)
-    optimizer = torch.optim.SGD(model.parameters())
-    with watch(model, optimizer) as seen:
-        for _ in range(4):
-            loss = model(torch.randn(2, 64)).square().mean()
-            if early:
-                optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            if not early:
-                optimizer.zero_grad()
-    size = 4 * 64 * 64
-    assert size <= seen.peaks["backward"][1]["gradients"] < 2 * size
-    assert (seen.peaks["forward"][1].get("gradients", 0) == size) is early  # they are there while it runs forward
+@pytest.mark.parametrize(
+    "name",
+    [
+        "new_tensors_are_found_without_a_look_at_every_object",
+        "between_looks_that_come_soon_no_collection_hides_a_tensor",
+        "gradients_freed_early_are_not_counted_twice",
+        "gradients_freed_late_are_not_counted_twice",
+        "the_watcher_itself_keeps_nothing_alive",
+    ],
+)
+def test_alone(ask: Ask, name: str) -> None:
+    answer = ask(f"alone.{name}")
+    assert "raised" not in answer, answer["raised"]
 
 
-def test_the_watcher_itself_keeps_nothing_alive() -> None:
-    import weakref
-
-    from advisor.measurement import watch
-
-    model = torch.nn.Linear(64, 64)
-    optimizer = torch.optim.AdamW(model.parameters())
-    gone: list[weakref.ref[torch.Tensor]] = []
-    gc.collect()
-    gc.disable()  # what only a cycle holds would stay
-    try:
-        with watch(model, optimizer):
-            for _ in range(6):
-                output = model(torch.randn(256, 64))
-                gone.append(weakref.ref(output))
-                output.square().mean().backward()
-                optimizer.step()
-                optimizer.zero_grad()
-        assert [ref() is None for ref in gone] == [True] * 5 + [False]
-    finally:
-        gc.enable()
+def test_two_names_that_share_a_graph_each_have_all_of_it_whichever_is_met_first() -> None:
+    loss = torch.ones(2, requires_grad=True).square().sum()
+    total = loss + torch.ones(1, requires_grad=True).sum()
+    held = {id(loss): Holder("loss", "a.py:1", "Tensor"), id(total): Holder("total", "a.py:2", "Tensor")}
+    scans = [growth.scan(strangers, held, {}) for strangers in ([loss, total], [total, loss])]
+    assert scans[0] == scans[1]
+    assert {holder.name: group.nodes for holder, group in scans[0].items()} == {"loss": 3, "total": 6}

@@ -35,7 +35,7 @@ def scan(strangers: list[torch.Tensor], held: Mapping[int, Holder], fresh: Mappi
     """The groups of one boundary. ``fresh``: bytes by storage of what was born in the step before it."""
     groups: Scan = {}
     seen_storages: set[int] = set()
-    seen_nodes: set[object] = set()
+    seen_nodes: dict[Holder, set[object]] = {}  # apart: of what two names share, each has all, whichever is met first
     for tensor in strangers:
         holder = held.get(id(tensor), NOBODY)
         group = groups.setdefault(holder, Group())
@@ -47,7 +47,7 @@ def scan(strangers: list[torch.Tensor], held: Mapping[int, Holder], fresh: Mappi
             group.fresh += fresh.get(key, 0)
         if tensor.grad_fn is not None:
             group.with_graph += 1
-            group.nodes += _nodes(tensor.grad_fn, seen_nodes)
+            group.nodes += _nodes(tensor.grad_fn, seen_nodes.setdefault(holder, set()))
     return groups
 
 

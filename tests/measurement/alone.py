@@ -1,0 +1,94 @@
+"""Tests of what looks at everything alive, or breaks the collector's habits: :mod:`forking` runs each in a process that has little else."""
+
+import gc
+import sys
+import weakref
+
+import torch
+
+from advisor.measurement import watch
+from advisor.measurement.watching import living
+
+
+def new_tensors_are_found_without_a_look_at_every_object() -> None:
+    look = living.Living()
+    first = {id(t) for t in look.tensors()}
+    gc.collect()  # as if a collection had come between: everything is looked at
+    kept = [torch.zeros(3) for _ in range(5)]
+    assert {id(t) for t in kept} <= {id(t) for t in look.tensors()}
+    gc.disable()
+    try:
+        late = torch.ones(2, requires_grad=True)
+        del kept[1:]
+        found = look.tensors()
+        assert {id(late), id(kept[0])} <= {id(t) for t in found}
+        assert {id(t) for t in found} == {id(t) for t in living.Living().tensors()}
+        assert len(found) == len({id(t) for t in found}) <= len(first) + 2
+        assert sys.getrefcount(late) <= 4  # it keeps nothing alive: the name, the list above, the call
+    finally:
+        gc.enable()
+
+
+def between_looks_that_come_soon_no_collection_hides_a_tensor() -> None:
+    look = living.Living()
+    look.tensors(soon=True)
+    kept = torch.zeros(3)
+    dead = torch.zeros(4)
+    gc.collect()  # both are old now
+    late = torch.ones(2)
+    del dead
+    gc.collect(1)
+    found = {id(t) for t in look.tensors(soon=True)}
+    assert {id(kept), id(late)} <= found
+    assert found == {id(t) for t in living.Living().tensors()}
+    for _ in range(living.MOST_HEARD + 1):
+        gc.collect(1)
+    assert gc.callbacks.count(look._collecting) == 0  # a step without end is not made slower
+    last = torch.ones(5)
+    gc.collect()
+    assert id(last) in {id(t) for t in look.tensors()}
+    assert gc.callbacks.count(look._collecting) == 0
+
+
+def _gradients(early: bool) -> None:
+    model = torch.nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.SGD(model.parameters())
+    with watch(model, optimizer) as seen:
+        for _ in range(4):
+            loss = model(torch.randn(2, 64)).square().mean()
+            if early:
+                optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if not early:
+                optimizer.zero_grad()
+    size = 4 * 64 * 64
+    assert size <= seen.peaks["backward"][1]["gradients"] < 2 * size
+    assert (seen.peaks["forward"][1].get("gradients", 0) == size) is early  # they are there while it runs forward
+
+
+def gradients_freed_early_are_not_counted_twice() -> None:
+    _gradients(early=True)
+
+
+def gradients_freed_late_are_not_counted_twice() -> None:
+    _gradients(early=False)
+
+
+def the_watcher_itself_keeps_nothing_alive() -> None:
+    model = torch.nn.Linear(64, 64)
+    optimizer = torch.optim.AdamW(model.parameters())
+    gone: list[weakref.ref[torch.Tensor]] = []
+    gc.collect()
+    gc.disable()  # what only a cycle holds would stay
+    try:
+        with watch(model, optimizer):
+            for _ in range(6):
+                output = model(torch.randn(256, 64))
+                gone.append(weakref.ref(output))
+                output.square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        assert [ref() is None for ref in gone] == [True] * 5 + [False]
+    finally:
+        gc.enable()
