@@ -88,10 +88,11 @@ def _plugin(model: torch.nn.Module, job: Job, **more: Any) -> Any:
 
     parallel = job.parallel
     prefetch = {None: "BACKWARD_PRE", "none": "NO_PREFETCH"}.get(parallel.prefetch, str(parallel.prefetch).upper().replace("-", "_"))
+    whole = parallel.wrap is not None and parallel.wrap.blocks == "root"
     written: dict[str, Any] = {
         "sharding_strategy": "FULL_SHARD" if parallel.reshard_after_forward is not False else "SHARD_GRAD_OP",
         "backward_prefetch": prefetch,
-        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "auto_wrap_policy": "NO_WRAP" if whole else "TRANSFORMER_BASED_WRAP",
         "transformer_cls_names_to_wrap": unsplit(model),
         "limit_all_gathers": parallel.limit_all_gathers is not False,
         "cpu_offload": job.offload.parameters == "cpu",
@@ -102,7 +103,7 @@ def _plugin(model: torch.nn.Module, job: Job, **more: Any) -> Any:
             written.pop(old)
     plugin: Any = FullyShardedDataParallelPlugin(**written)
     plugin.set_auto_wrap_policy(model)
-    if hasattr(model, "peft_config") and "fsdp_version" not in more:
+    if hasattr(model, "peft_config") and "fsdp_version" not in more and not whole:
         other: Any = importlib.import_module("peft.utils.other")
         plugin.auto_wrap_policy = other.fsdp_auto_wrap_policy(model)
     compute = _mixed(job)

@@ -97,7 +97,8 @@ def _fsdp2(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     if own and not tied and held[0] is not None:
         fully_shard(embedding, **options)
     titan = job.model.source == "torchtitan"
-    units = list(blocks(model))
+    whole = job.parallel.wrap is not None and job.parallel.wrap.blocks == "root"
+    units = [] if whole else list(blocks(model))
     for block in units:
         stays = titan and not own and block is units[-1]  # it would be gathered again at once
         fully_shard(block, **(options | {"reshard_after_forward": False} if stays else options))
