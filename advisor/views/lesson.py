@@ -7,10 +7,12 @@ from typing import Literal
 
 import streamlit as st
 
-from advisor import lessons
+from advisor import knowledge, lessons
+from advisor.evidence import Evidence
 from advisor.knowledge import KnowledgeError
 from advisor.ledger import explain
 from advisor.render import words
+from advisor.share import link
 from advisor.units import show
 from advisor.views.causes import has_page, library_link
 from advisor.views.ledger_chart import show_ledger
@@ -68,10 +70,17 @@ def show_prediction(name: str, lesson: lessons.Lesson, step: str, done: Done) ->
         st.info("Write a figure first, however rough: what you expected is what you will remember.", icon=":material/edit:")
         return
     true, ledger, held = lessons.figure(lesson.ask)
-    said = {"right": "Right", "rough": "The right order", "far": "Farther off than you may have thought"}[lessons.judged(told, true)]
-    st.success(f"You said {told:g} GiB; estimated are {true:,.1f} GiB. {lesson.after}", title=said, icon=":material/check:")
-    usable = lessons.run_of(lesson.ask).usable
-    show_ledger(ledger, usable[0] if usable else None, f"learn-ledger:{name}")
+    judged, run = lessons.judged(told, true), lessons.run_of(lesson.ask)
+    said = {"right": "Right", "rough": "The right order", "far": "Farther off than you may have thought"}[judged]
+    box, icon = (st.info, ":material/lightbulb:") if judged == "far" else (st.success, ":material/check:")
+    box(f"You said {told:g} GiB; estimated are {true:,.1f} GiB. {lesson.after}", title=said, icon=icon)
+    show_ledger(ledger, run.usable[0] if run.usable else None, f"learn-ledger:{name}")
+    st.page_link(
+        knowledge.folder("pages") / "explore.py",
+        label="Move this run's settings yourself, in Explore",
+        icon=":material/tune:",
+        query_params=link(run.stated, Evidence()).parameters or None,
+    )
     with st.expander("The formulas with this run's numbers", icon=":material/function:"):
         for holding in held[:8]:
             st.markdown(f"{plain(holding.name)}: **{show(holding.bytes)}**")

@@ -6,7 +6,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from advisor import lessons
+from advisor.arithmetic import estimate
+from advisor.evidence import Evidence
 from advisor.knowledge import KnowledgeError
+from advisor.run import resolve
+from advisor.share import link, open_link
 
 APP = Path(__file__).resolve().parents[2] / "advisor" / "ui" / "app.py"
 
@@ -45,6 +49,22 @@ def test_a_lesson_to_its_end() -> None:
     at.radio(key=f"learn-choice:{name}").set_value(failure.cause).run()
     press(at, f"learn-check:{name}")
     assert len(at.success) == 2 and at.session_state.learned == {"3", "3f"}
+
+
+def test_a_figure_far_off_is_no_success_and_the_run_can_be_moved_in_explore() -> None:
+    name = lessons.names()[0]
+    at = page(lesson=name)
+    at.number_input(key=f"learn-guess:{name}").set_value(0.5).run()
+    press(at, f"learn-reveal:{name}")
+    assert not at.success and "You said 0.5 GiB" in at.info[0].value
+    assert any("in Explore" in e.proto.label and "batch.seq_len=2048" in e.proto.query_string for e in at.get("page_link"))
+
+
+@pytest.mark.parametrize("name", lessons.names())
+def test_the_run_of_a_lesson_is_the_same_in_explore(name: str) -> None:
+    run = lessons.run_of(lessons.lesson(name).ask)
+    there = resolve(open_link(link(run.stated, Evidence()).query).job)
+    assert estimate(there).peak().bytes == estimate(run).peak().bytes
 
 
 def test_every_lesson_opens_by_its_address_with_progress() -> None:
