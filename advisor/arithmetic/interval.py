@@ -32,6 +32,8 @@ MOST_FACTS = 16  # more than any job of the corpus leaves open; this bounds the 
 TOTALS = ("max_allocated", "max_reserved", "device_used", "host")
 
 
+MEGATRON_DROPOUT = 0.1  # its default for attention and hidden states
+
 DECIDES = "max_allocated"  # by this total the least and the most of an unknown are chosen: the others follow it
 Change = Callable[[Run], Run | None]  # the run with one unknown at another value; None where it does not apply
 
@@ -104,7 +106,7 @@ def moves(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) ->
     varied = [f for f in run.facts.values() if f.alternatives][:MOST_FACTS]
     unknown: list[tuple[str, list[Change]]] = [(fact.field, [partial(_with, fact=fact, value=other) for other in fact.alternatives]) for fact in varied]
     unknown += [*_other_versions(run), ("batch.lengths", [_shorter]), ("parallel.limit_all_gathers", [_unlimited])]
-    unknown += [("activations.loss", [_loss_in_graph]), ("parallel.wrap.embeddings", [_own_units])]
+    unknown += [("activations.loss", [_loss_in_graph]), ("parallel.wrap.embeddings", [_own_units]), ("model.config", [_dropout])]
     found = []
     for field, changes in unknown:
         low, high = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
@@ -189,6 +191,16 @@ def _loss_in_graph(run: Run) -> Run | None:
     if not job.activations.compile or not whole or job.framework.name not in (None, "custom"):
         return None
     return replace(run, job=replace(job, activations=replace(job.activations, loss=IN_GRAPH)))
+
+
+def _dropout(run: Run) -> Run | None:
+    """Megatron's dropouts are arguments of its own, 0.1 unless set (arguments.py, TransformerConfig), which a model's config does not say."""
+    job, known = run.job, run.job.model.config or {}
+    if job.model.source != "megatron" or run.architecture is None or not {"attention_dropout", "hidden_dropout"}.isdisjoint(known):
+        return None
+    varied = replace(run, job=job)
+    varied.__dict__["architecture"] = replace(run.architecture, attention_dropout=MEGATRON_DROPOUT, hidden_dropout=MEGATRON_DROPOUT)
+    return varied
 
 
 def _own_units(run: Run) -> Run | None:

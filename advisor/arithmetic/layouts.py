@@ -1,8 +1,8 @@
 """Bytes of a quantised weight matrix in each layout, block constants included.
 
 Sources: bitsandbytes functional.quantize_4bit (block 64; nested: absmax in 8 bit, its own fp32 absmax by 256); Int8Params (int8 + fp32
-per output row); GPTQ and AWQ checkpoints of transformers (fp16 scale and 4-bit zero a group, GPTQ with a 32-bit group index an input row);
-OCP microscaling formats v1.0 (one 8-bit scale a block of 32).
+per output row); GPTQ and AWQ checkpoints of transformers (fp16 scale and 4-bit zero a group, GPTQ with a 32-bit group index an input row;
+group size -1: one group over all inputs); OCP microscaling formats v1.0 (one 8-bit scale a block of 32).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def constants(layout: str, rows: int, columns: int, *, double_quant: bool, group
     if layout == "int8":
         return 4 * rows
     if layout in ("gptq-int4", "awq-int4"):
-        groups = -(-columns // group)
+        groups = 1 if group < 0 else -(-columns // group)
         index = 4 * columns if layout == "gptq-int4" else 0
         return groups * rows * 2 + groups * -(-rows // 2) + index
     if layout == "mxfp4":

@@ -43,8 +43,12 @@ class Method(Section, frozen=True, kw_only=True):
     adapters: Annotated[int, Meta(ge=1, le=10_000)] | None = None
     base: Layout | None = None
     double_quant: bool | None = None
-    group_size: Annotated[int, Meta(ge=1, le=65_536)] | None = None
+    group_size: Annotated[int, Meta(ge=-1, le=65_536)] | None = None  # -1: one group over all inputs of an output (GPTQ)
     kbit_preparation: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.group_size == 0:
+            raise ValueError("method.group_size 0: give the number of inputs that share a scale, or -1 where all inputs of an output share one")
 
 
 class Precision(Section, frozen=True, kw_only=True):

@@ -98,3 +98,11 @@ def test_an_encoder_decoders_shorter_sequence_may_need_less() -> None:
     )
     ratio = [found.totals()["max_allocated"].low / found.totals()["max_allocated"].expected for found in (plain, both)]
     assert ratio[1] < 0.7 * ratio[0]
+
+
+def test_megatrons_dropouts_are_not_a_models_and_vary() -> None:
+    def high(**config: Any) -> int:
+        made = job(config, activations={"attention": "te-unfused", "checkpointing": "none", "loss": "vocab-parallel"}, framework={"name": "megatron-lm"})
+        return estimate(made.but(model={"source": "megatron"}, parallel={"strategy": "megatron"})).totals()["max_allocated"].high
+
+    assert high() > 1.1 * high(attention_dropout=0.0, hidden_dropout=0.0)

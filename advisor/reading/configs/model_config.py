@@ -47,7 +47,7 @@ def read_model(name: str, data: Mapping[str, Any]) -> ConfigReading:
     if isinstance(quantised, Mapping) and (base := _layout(quantised)) is not None:
         facts.append(Fact("method.base", base, "read", where=where, text=f"quantization_config {quantised.get('quant_method')}"))
         group = quantised.get("group_size")
-        if isinstance(group, int) and 1 <= group <= 65_536 and base in ("gptq-int4", "awq-int4"):
+        if isinstance(group, int) and (group == -1 or 1 <= group <= 65_536) and base in ("gptq-int4", "awq-int4"):
             facts.append(Fact("method.group_size", group, "read", where=where))
         if base in ("nf4", "fp4"):
             facts.append(Fact("method.double_quant", bool(quantised.get("bnb_4bit_use_double_quant")), "read", where=where))
