@@ -19,6 +19,7 @@ from advisor.planner.quicker import quicker
 from advisor.planner.searching import cost, free, quickest, restored, search
 from advisor.planner.spending import spend
 from advisor.planner.stepping import alternatives, ending, frontier, steps
+from advisor.planner.words import spoken
 from advisor.report import Finding, Plan, Step
 from advisor.run import Run
 from advisor.units import show
@@ -161,7 +162,7 @@ def _already(bench: Bench, start: Candidate, base: Candidate, first: frozenset[s
         return Plan((), True, says, alternatives=others)
     less = (1 - faster.seconds_per_token / base.seconds_per_token) * 100
     spent = steps(bench, start, faster, first)
-    named = ", then ".join(f"{step.title[0].lower()}{step.title[1:]}" for step in spent)
+    named = ", then ".join(spoken(step.technique, step.title) for step in spent)
     says += f" The room can buy speed: {named}. A token then takes {less:.0f}% less, and {show(capacity - faster.used_bytes)} is left."
     return Plan((), True, says, spent, others, frontier=frontier(bench, start))
 

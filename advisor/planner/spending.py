@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.planner.measuring import Bench, Candidate
 from advisor.techniques import all_techniques
 
-SPARE = ("less-offload", "less-checkpointing", "larger-micro-batch")
+SPARE = ("less-offload", "less-checkpointing", "larger-micro-batch", "hybrid-shard")
 WORTH = 0.97  # of the time of a token: less than that is no reason to change a run that works
 MOST_DOUBLINGS = 6
 
@@ -16,8 +16,19 @@ def spend(bench: Bench, start: Candidate) -> Candidate:
     while True:
         open_ones = [c for c in _next(bench, best) if c.seconds_per_token < WORTH * best.seconds_per_token and bench.fits(c)]
         if not open_ones:
-            return best
+            return _divided_less(bench, best)
         best = min(open_ones, key=lambda c: c.seconds_per_token)
+
+
+def _divided_less(bench: Bench, c: Candidate) -> Candidate:
+    """Whole parameters on every rank (ZeRO-2 in place of 3), which need not be gathered for each pass: alone, where nothing else was worth it."""
+    job = c.run.job
+    if c.changes or job.parallel.strategy != "zero3" or job.offload.parameters not in (None, "none") or not bench.constraints.within(1):
+        return c
+    if not bench.constraints.permits(all_techniques()["zero-2"]):
+        return c
+    less = bench.of_run((("zero-2", 1),), c.run.but(parallel={"strategy": "zero2"}), c)
+    return less if less is not None and bench.fits(less) and less.seconds_per_token < WORTH * c.seconds_per_token else c
 
 
 def _next(bench: Bench, c: Candidate) -> list[Candidate]:

@@ -9,6 +9,7 @@ from advisor.planner.constraints import CUTTING, ORDER, RECOMPUTING
 from advisor.planner.lines import changed_lines, lines
 from advisor.planner.measuring import Bench, Candidate, Change, ordered, technique_of
 from advisor.planner.offering import lowers, lowers_at_most
+from advisor.planner.searching import WORSENED
 from advisor.report import Point, Step
 from advisor.techniques import TIERLESS, Technique, all_techniques
 from advisor.units import show
@@ -46,13 +47,15 @@ def in_sequence(bench: Bench, end: Candidate, first: frozenset[str], *, tightly:
 
 
 def behind_openers(bench: Bench, sequence: list[Change]) -> list[Change]:
-    """The sequence, with a change that another one must open standing right behind that one."""
+    """The sequence, with a change that another one must open, or without which it would need more for now, standing right behind that one."""
     out: list[Change] = []
     waiting: list[Change] = []
+    bought = any(technique_of(change).tier == "hardware" for change in sequence)  # on another card it may need less: that comes last all the same
     for change in sequence:
-        out, waiting = (out, [*waiting, change]) if bench.measure((*out, change)) is None else ([*out, change], waiting)
+        waiting.append(change)
         for held in tuple(waiting):
-            if bench.measure((*out, held)) is not None:
+            before, after = bench.measure(out), bench.measure((*out, held))
+            if after is not None and not (held[0] in WORSENED and not bought and before is not None and after.peak_bytes > 1.005 * before.peak_bytes):
                 out.append(held)
                 waiting.remove(held)
     return [*out, *waiting]

@@ -123,3 +123,10 @@ def learning(exact: bool, alters: bool) -> str:
     if alters:
         return " It changes what is learned."
     return "" if exact else " Results differ within the precision it gives up."
+
+
+def spoken(technique: str, title: str) -> str:
+    """What a run with room is changed to, inside a sentence."""
+    if technique == "zero-2":
+        return "divide less, with whole parameters on every card (ZeRO-2 in place of 3)"
+    return title if title[1:2].isupper() else f"{title[0].lower()}{title[1:]}"
