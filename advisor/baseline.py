@@ -18,6 +18,7 @@ TOLERANCE = 0.03  # of the peak: what a change may add without being drift
 KERNELS = ("activations.attention", "activations.loss", "activations.kernels", "activations.checkpointing", "activations.compile")
 CHECKS = ("copies", "dtypes", "kernels", "software", "peak")
 BESIDE = frozenset({"allocator", "context"})  # held beside what is allocated: no part of the peak
+WIDENS = " (framework-upcast)"  # what a watched run's side puts behind such a place
 MAX_BYTES = 4 * 1024 * 1024
 
 
@@ -99,6 +100,11 @@ def drift(approved: Side, now: Side, tolerance: float = TOLERANCE) -> tuple[Drif
         before = approved.dtypes.get(part)
         if before and (_most(dtypes) > _most(before) or _widest(dtypes) > _widest(before)):
             out.append(Drift("dtypes", f"{part} widened: {_said(before)} to {_said(dtypes)}"))
+    known = {_widening_file(site) for site in approved.sites}
+    for site, size in now.sites.items():
+        file = _widening_file(site)
+        if file is not None and file not in known:
+            out.append(Drift("dtypes", f"a tensor is widened at {site.removesuffix(WIDENS)} ({show(size)} a step), in a file that widened none"))
     out += [Drift("kernels", f"{path} changed: {x} to {y}") for path, x, y in found.settings if path in KERNELS]
     seen = set(approved.kernels.values())
     for file, before_ran, ran in found.kernels:  # a file that no longer runs is none; a new one is where nothing of the kind has run
@@ -111,6 +117,11 @@ def drift(approved: Side, now: Side, tolerance: float = TOLERANCE) -> tuple[Drif
         grown = ", ".join(f"{row.name} {signed(row.difference)}" for row in rows[:3])
         out.append(Drift("peak", f"the peak grew from {show(before_peak)} to {show(peak)} ({(peak / before_peak - 1) * 100:+.1f} %): {grown}"))
     return tuple(out)
+
+
+def _widening_file(site: str) -> str | None:
+    """The file of a place that widens, as a watched run's side names it; ``None``: another place. A line moves with every edit."""
+    return site.removesuffix(WIDENS).rpartition(":")[0] if site.endswith(WIDENS) else None
 
 
 def _most(dtypes: Mapping[str, int]) -> float:

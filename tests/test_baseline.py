@@ -185,13 +185,16 @@ def test_a_watched_run_is_a_side_and_a_copy_that_appears_in_it_is_drift(folder: 
 
 
 def test_settings_dtypes_kernels_and_versions_of_a_watched_run_drift(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def log(name: str, *, kernel: str = "flash", line: int = 12, weights: str = "bf16", driver: str = "570.124.06", checkpointing: str = "full") -> str:
+    def log(
+        name: str, *, kernel: str = "flash", line: int = 12, weights: str = "bf16", driver: str = "570.124.06", checkpointing: str = "full", norm: str = "a.py"
+    ) -> str:  # fmt: skip
         lines: list[dict[str, object]] = [
             {"kind": "start", "torch": "2.13.0"},
             {"kind": "attention", "backend": kernel, "where": f"model.py:{line}"},
             {"kind": "software", "versions": {"torch": "2.13.0", "driver": driver}},
             {"kind": "job", "job": {"version": 1, "activations": {"checkpointing": checkpointing}, "framework": {"name": "custom"}}},
             {"kind": "step", "step": 1, "peaks": {"forward": 5_000_000}, "parts": {"weights": 5_000_000}, "resident": {"weights": {weights: 5_000_000}}},
+            {"kind": "finding", "level": "warning", "cause": "framework-upcast", "title": "widened", "where": f"{norm}:{line}", "bytes": 1 << 20},
             {"kind": "end"},
         ]
         (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -202,6 +205,7 @@ def test_settings_dtypes_kernels_and_versions_of_a_watched_run_drift(folder: Pat
     assert main(["baseline", "check", "a.yaml", log("same.jsonl", line=40)]) == 0  # an edit that moves a line is no drift
     for changes, says in (
         ({"kernel": "math"}, "the attention in model.py changed: flash to math"),
+        ({"norm": "b.py"}, "a tensor is widened at b.py:12 (1 MiB a step), in a file that widened none"),
         ({"weights": "fp32"}, "weights widened: bf16 5 MiB to fp32 5 MiB"),
         ({"driver": "580.65.06"}, "driver changed: 570.124.06 to 580.65.06"),
         ({"checkpointing": "none"}, "activations.checkpointing changed: full to none"),
