@@ -69,3 +69,35 @@ def test_a_page_is_for_everyone(open_page: Open, path: str) -> None:
     page.wait_for_function("() => getComputedStyle(document.querySelector('.stApp')).backgroundColor === 'rgb(255, 255, 255)'")
     whole(page)
     assert serious(page, base) == []
+
+
+@pytest.mark.parametrize("view", ["Batch × sequence", "Which cards", "Techniques", "Layouts", "Compare", "Probe"])
+def test_each_view_of_explore_is_for_everyone(open_page: Open, view: str) -> None:
+    base = pytest.importorskip("axe_playwright_python.base", reason="no axe-core: pip install axe-playwright-python")
+    page = open_page("explore", width=400, scheme="dark")
+    page.get_by_role("tab", name=view).click()
+    whole(page)
+    page.wait_for_function("name => [...document.querySelectorAll('[role=tab]')].some(t => t.ariaSelected === 'true' && t.innerText === name)", arg=view)
+    assert page.get_by_test_id("stException").count() == 0
+    assert serious(page, base) == []
+    assert page.evaluate("() => document.querySelector('[data-testid=stMain]').scrollWidth") <= 400
+
+
+def test_an_opened_part_and_a_revealed_figure_are_for_everyone(open_page: Open) -> None:
+    base = pytest.importorskip("axe_playwright_python.base", reason="no axe-core: pip install axe-playwright-python")
+    page = open_page("explore")
+    page.locator("[data-testid=stButtonGroup]").get_by_text("Logits and loss").click()
+    page.get_by_role("button", name="Causes that are about this part").click()
+    page.locator("[data-testid=stPopoverBody] a").first.wait_for()
+    whole(page)
+    assert serious(page, base) == []
+    page.locator("[data-testid=stPopoverBody] a").first.click()
+    page.get_by_text("What cures it, best first").wait_for()
+
+    lesson = open_page("learn?lesson=1-anatomy-of-a-step", width=400, scheme="dark")
+    lesson.get_by_role("spinbutton", name="GiB").fill("40")
+    lesson.keyboard.press("Enter")
+    lesson.get_by_role("button", name="Show the engine's figure").click()
+    lesson.get_by_text("Alive now").wait_for()
+    whole(lesson)
+    assert serious(lesson, base) == []
