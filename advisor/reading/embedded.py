@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from advisor.evidence import Fact
+from advisor.reading.dumped import dumps
 from advisor.reading.handoff import ConfigReading, read_config
 from advisor.reading.pattern import pattern as lazily
 from advisor.reading.prefixes import split, strip_control
@@ -46,6 +47,11 @@ def printed_configs(name: str, text: str) -> Iterator[ConfigReading]:
             continue
         file = "config.json" if "Model config" in match[0] else "ds_config.json"
         yield from _read(name, file, "{" + _plain(inside) + "}", text.count("\n", 0, match.start()) + 1, True)
+        blocks += 1
+        if blocks >= MAX_BLOCKS:
+            return
+    for dump in dumps(text):
+        yield from _read(name, dump.as_file, dump.script, dump.line, None)
         blocks += 1
         if blocks >= MAX_BLOCKS:
             return

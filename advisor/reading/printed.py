@@ -46,7 +46,7 @@ _TRAINING: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 _BATCH = lazily(r"(?:^|>>|-)\s*Batch size\s*=\s*(\d{1,7})\s*$")
 _WORLD = lazily(
-    r"\bWORLD_SIZE\s*[=:]\s*(\d{1,6})\b|\bworld[_ ]size['\"]?\s*[=:]?\s*(\d{1,6})\b|\bNum processes:\s*(\d{1,6})|"
+    r"\bWORLD_SIZE\s*[=:]\s*(\d{1,6})\b|\bworld[_ ]size['\"]?\s*(?:[=:]|\.{2,60})?\s*(\d{1,6})\b|\bNum processes:\s*(\d{1,6})|"
     r"dist_world_size\s*=\s*(\d{1,6})",
     re.IGNORECASE,
 )
