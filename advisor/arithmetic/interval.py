@@ -33,6 +33,7 @@ TOTALS = ("max_allocated", "max_reserved", "device_used", "host")
 
 
 MEGATRON_DROPOUT = 0.1  # its default for attention and hidden states
+UNDESCRIBED = frozenset({None, "custom", "colossalchat", "arctic"})  # names of job.framework without a table in knowledge/frameworks
 
 DECIDES = "max_allocated"  # by this total the least and the most of an unknown are chosen: the others follow it
 Change = Callable[[Run], Run | None]  # the run with one unknown at another value; None where it does not apply
@@ -107,6 +108,7 @@ def moves(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) ->
     unknown: list[tuple[str, list[Change]]] = [(fact.field, [partial(_with, fact=fact, value=other) for other in fact.alternatives]) for fact in varied]
     unknown += [*_other_versions(run), ("batch.lengths", [_shorter]), ("parallel.limit_all_gathers", [_unlimited])]
     unknown += [("activations.loss", [_loss_in_graph]), ("parallel.wrap.embeddings", [_own_units]), ("model.config", [_dropout])]
+    unknown += [("framework.keeps_outputs", [_outputs_kept])]
     found = []
     for field, changes in unknown:
         low, high = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
@@ -184,11 +186,29 @@ def _shorter(run: Run) -> Run | None:
     return replace(run, job=replace(run.job, batch=replace(batch, seq_len=(batch.seq_len or 0) // SHORTER)))
 
 
+def _own_loop(run: Run) -> bool:
+    """Whether nobody knows the training loop: it is the user's own, or a framework's that no table describes."""
+    return run.job.framework.name in UNDESCRIBED
+
+
+def _outputs_kept(run: Run) -> Run | None:
+    """A loop may name the model's outputs until its next forward pass returns, as ``outputs = model(...)``; ``loss.backward()`` in the same function does."""
+    framework = run.job.framework
+    said = run.facts.get("framework.keeps_outputs")
+    if (
+        not _own_loop(run)
+        or (said is not None and said.kind in ("stated", "read"))
+        or (run.job.model.source or "huggingface") not in ("huggingface", "remote-code")
+    ):
+        return None
+    return replace(run, job=replace(run.job, framework=replace(framework, keeps_outputs=True)))
+
+
 def _loss_in_graph(run: Run) -> Run | None:
     """In a loop of one's own what is compiled may be each layer, the model, or the model with its loss, whose fp32 copies then never leave a kernel."""
     job = run.job
     whole = job.activations.loss in ("full-fp32", "full") and (job.model.source or "huggingface") in ("huggingface", "remote-code")
-    if not job.activations.compile or not whole or job.framework.name not in (None, "custom"):
+    if not job.activations.compile or not whole or not _own_loop(run):
         return None
     return replace(run, job=replace(job, activations=replace(job.activations, loss=IN_GRAPH)))
 
@@ -206,7 +226,7 @@ def _dropout(run: Run) -> Run | None:
 def _own_units(run: Run) -> Run | None:
     """Who calls fully_shard in a loop of one's own may have made the embedding and the head units of their own."""
     parallel = run.job.parallel
-    if parallel.strategy != "fsdp2" or run.job.framework.name not in (None, "custom") or (parallel.wrap is not None and parallel.wrap.embeddings is not None):
+    if parallel.strategy != "fsdp2" or not _own_loop(run) or (parallel.wrap is not None and parallel.wrap.embeddings is not None):
         return None
     wrap = replace(parallel.wrap, embeddings="own unit") if parallel.wrap is not None else Wrap(embeddings="own unit")
     return replace(run, job=replace(run.job, parallel=replace(parallel, wrap=wrap)))

@@ -113,9 +113,14 @@ def keeps_input(ctx: Context) -> bool:
 
 
 def experts_of(ctx: Context) -> Literal["loop", "grouped", "megatron"]:
-    """How experts run: a loop over an nn.ModuleList (transformers 4), grouped products of one 3-D weight (transformers 5), Megatron's."""
+    """How experts run: a loop over an nn.ModuleList (transformers 4), grouped products of one 3-D weight (transformers 5), Megatron's.
+
+    torchtitan's are grouped (models/moe.py use_grouped_mm), and so is what others compile: a loop over counts of tokens is no graph.
+    """
     if ctx.is_megatron or ctx.source == "megatron":
         return "megatron"
+    if ctx.source == "torchtitan" or (ctx.source == "remote-code" and ctx.compiled):
+        return "grouped"
     return "grouped" if ctx.at_least("transformers", 5) and ctx.source == "huggingface" else "loop"
 
 

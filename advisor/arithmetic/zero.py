@@ -13,7 +13,7 @@ from advisor.arithmetic.context import Context
 from advisor.arithmetic.parameters import Item
 from advisor.arithmetic.sharding import SUB_GROUP, learned_share, split
 from advisor.arithmetic.zero_kept import kept_by_autograd
-from advisor.arithmetic.zero_step import freed_before_update, joined
+from advisor.arithmetic.zero_step import ONE_TENSOR, freed_before_update, joined
 from advisor.ledger import Holding
 
 BUCKET = 500_000_000  # zero/config.py reduce_bucket_size and allgather_bucket_size, elements
@@ -26,6 +26,10 @@ REUSE = 1_000_000_000  # stage3_max_reuse_distance
 
 # who hands DeepSpeed a configuration with "auto" in it, which transformers fills from the hidden size (integrations/deepspeed.py trainer_config_finalize)
 AUTO = frozenset({"ms-swift", "llama-factory", "axolotl"})
+# ColossalAI's LowLevelZeroOptimizer divides each tensor by itself and widens its gradient by itself (zero/low_level/low_level_optim.py step); its bucket is
+# of 12 MiB elements (booster/plugin/low_level_zero_plugin.py reduce_bucket_size_in_m)
+APART = frozenset({"colossalchat"})
+BUCKET_APART = 12 * 1024**2
 
 
 def setting(ctx: Context, name: str, default: int, auto: float) -> int:
@@ -36,6 +40,8 @@ def setting(ctx: Context, name: str, default: int, auto: float) -> int:
         return value
     if ctx.framework in AUTO:
         return round(auto)
+    if name == "bucket_elements" and ctx.framework in APART:
+        return BUCKET_APART
     return default if value is None else value
 
 
@@ -150,7 +156,7 @@ def gradients(ctx: Context) -> Iterator[Holding]:
         )  # fmt: skip
     yield from _arriving(ctx, each)
     if c.learned and not host:
-        yield from joined(ctx, share)
+        yield from (h for h in joined(ctx, share) if ctx.framework not in APART or h.name != ONE_TENSOR)
 
 
 def _on_host(ctx: Context, share: int, values: dict[str, int]) -> Iterator[Holding]:

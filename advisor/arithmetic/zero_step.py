@@ -11,6 +11,7 @@ from advisor.arithmetic.sharding import SUB_GROUP
 from advisor.ledger import Holding
 
 REDUCED = 500_000_000  # runtime/engine.py allreduce_bucket numel_per_bucket: elements joined for one all-reduce without ZeRO
+ONE_TENSOR = "gradients joined in one tensor"
 SOURCE = "deepspeed stage_1_and_2.py step, stage3.py _prepare_fp32_grad_for_sub_group: flatten(averaged_gradients).to(the masters' dtype)"
 
 
@@ -31,7 +32,7 @@ def joined(ctx: Context, share: int) -> Iterator[Holding]:
     first = max(0, each * limit - temporary)
     if first:
         yield Holding(
-            "gradients", "gradients joined in one tensor", first, moment, "elements x bytes_each - temporaries of the update, which come after it",
+            "gradients", ONE_TENSOR, first, moment, "elements x bytes_each - temporaries of the update, which come after it",
             {"elements": limit, "bytes_each": each, "temporaries": temporary}, SOURCE, copy_of="gradient partition", need="needed",
         )  # fmt: skip
 

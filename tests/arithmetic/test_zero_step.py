@@ -159,3 +159,14 @@ def test_the_pipeline_engine_keeps_its_last_stages_logits(micro_batches: int, bu
     one = 512 * 8064 * 4
     for moment, alive in (("loss.forward", buffers), ("loss.backward", buffers - 1), ("backward.last-block", buffers), ("step.update", buffers)):
         assert named(ledger, "logits", "buffers", moment) == alive * one, moment
+
+
+def test_colossalais_step_widens_each_tensors_gradient_and_joins_none() -> None:
+    def held(framework: str) -> dict[str, int]:
+        made = job(parallel={"strategy": "zero2", "shard": 4, "bucket_elements": None}, framework={"name": framework})
+        return {h.name: h.bytes for h in estimate(made).holdings if h.device == "gpu"}
+
+    deepspeed, colossal = held("deepspeed"), held("colossalchat")
+    assert colossal["fp32 gradients for the step"] == deepspeed["fp32 gradients for the step"]
+    assert "gradients joined in one tensor" in deepspeed and "gradients joined in one tensor" not in colossal
+    assert colossal["reduce bucket"] == 12 * 1024**2 * 2
