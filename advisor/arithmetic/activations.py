@@ -27,6 +27,7 @@ DTYPES: dict[int | None, str] = {1: "int8", 2: "bf16", 4: "fp32"}
 LASTING = "bitsandbytes < 0.43.2 MatMul4Bit keeps its input; litgpt's loop names the old loss"
 SOURCE = "autograd's saved tensors of the modelling code, operation by operation (arithmetic/blocks)"
 REENTRANT = "torch.utils.checkpoint.CheckpointFunction.backward holds the outputs it recomputed"
+AGAIN = "torch.utils.checkpoint: the block runs forward again, keeping all, before it runs backward"
 STRANDED = "reserved over alive"  # of what comes and goes in a block's forward pass: read by the allocator's part
 RUNNING_BYTES = "bytes of the running block"  # at its largest in backward: read by the allocator's part
 UNSHARDED = frozenset({"none", "ddp"})
@@ -64,7 +65,11 @@ def holdings(ctx: Context) -> Iterator[Holding]:
                 yield put.holding("inputs of 4-bit layers from the step before", c.lasting, layers, BEFORE_LOSS, None, LASTING)
     if others:
         yield Holding("activations", "kept by the other blocks", others, LAST, "bytes of all blocks but the running one", {"bytes": others}, SOURCE)
-    yield from _known_running(put, last, step, with_input=not inside)
+    again = put.recomputed(counted) if inside else None
+    if again is not None:
+        yield from _recomputing(put, again)
+    else:
+        yield from _known_running(put, last, step, with_input=not inside)
     if inside and reentrant(ctx):
         yield put.holding("recomputed output of the running block", last.output, 1, RUNNING, None, REENTRANT)
     first = max((c for c, _ in counted), key=lambda c: put.bytes(c.total)) if inside and len(counted) > 1 else last
@@ -81,7 +86,7 @@ class _Put:
         self.pairs = ctx.tokens * ctx.seq_len
         here = ctx.strategy in UNSHARDED and not ctx.is_megatron
         each = ctx.adapter if ctx.method in ADAPTED else ctx.gradient
-        stays = here and not ctx.gradients_kept and not ctx.gradients_leave
+        stays = here and not ctx.gradients_kept and not ctx.job.optimizer.in_backward
         self.born = each if stays else 0  # bytes of a weight-gradient element that stays once born in the running block
         self.fresh = each if here and not stays else 0  # bytes of one that is added to a buffer and goes
         self.largest = 0.0  # bytes of the heaviest block at its largest
@@ -117,6 +122,23 @@ class _Put:
                     best, found = size, (c, s)
         self.largest = best
         return found
+
+
+    def recomputed(self, counted: list[tuple[Counted, int]]) -> Size | None:
+        """The largest moment of the second forward pass of a checkpointed block, where it needs more than any backward pass."""
+        found: Size | None = None
+        for c, _ in counted:
+            for size in c.again:
+                if self.bytes(size) > self.largest:
+                    self.largest, found = self.bytes(size), size
+        return found
+
+
+def _recomputing(put: _Put, size: Size) -> Iterator[Holding]:
+    """A checkpointed block that is run again: what it keeps by then, what it needs for the moment, and the gradients that wait."""
+    yield put.holding("recomputed tensors of the running block, its temporaries and gradients", (size[0], size[1], size[2], 0.0), 1, RUNNING, None, AGAIN)
+    if size[3]:
+        yield put.holding("dequantised weight in the recomputed forward", (0.0, 0.0, 0.0, size[3]), 1, RUNNING, None, AGAIN)
 
 
 def _known_running(put: _Put, c: Counted, step: Step, *, with_input: bool) -> tuple[Holding, ...]:

@@ -13,6 +13,11 @@ def adapter(tape: Tape, s: Setting, x: Value, y: Value, name: str, out: float, c
     The input is cast to the adapter's dtype for each module apart (peft ``_cast_input_dtype``), so q, k and v each keep their own copy;
     under autocast the cast is to the compute dtype. A 4-bit base clones its result first (peft bnb.py).
     """
+    with tape.naming(x):
+        return _adapter(tape, s, x, y, name, out, copies, experts)
+
+
+def _adapter(tape: Tape, s: Setting, x: Value, y: Value, name: str, out: float, copies: float, experts: float) -> Value:
     if s.base in QUANTISED_4BIT:
         y = tape.run(f"{name} clone", (y,), y.width, y.element, shares=True, label=f"{name} output")
     inner = x
@@ -20,14 +25,20 @@ def adapter(tape: Tape, s: Setting, x: Value, y: Value, name: str, out: float, c
     fused = "lora" in s.fused  # unsloth fast_lora.py: adapters are cast to the input's dtype, and q, k and v share one input
     if not quantised_autocast and not fused:  # peft bnb.py converts only without autocast; layer.py always
         inner = cast(tape, x, s.adapter, f"{name} adapter input")
+    named = inner  # ``x`` of peft's forward, to its end
     inner = dropout(tape, s, inner, s.dropout, f"{name} adapter")
     element = s.compute if s.autocast or fused else s.adapter
     inner = cast(tape, inner, element, f"{name} adapter input")
     low = tape.run(
         f"{name} lora_A", (inner,), s.rank * copies, element, saves=(inner,), weights=inner.width / copies * s.rank * experts, label=f"{name} lora_A output"
     )
-    if s.dora:
-        return _dora(tape, s, inner, low, y, name, out, element)
+    with tape.naming(named):
+        if s.dora:
+            return _dora(tape, s, inner, low, y, name, out, element)
+        return _low_rank(tape, s, low, y, name, out, copies, experts, element)
+
+
+def _low_rank(tape: Tape, s: Setting, low: Value, y: Value, name: str, out: float, copies: float, experts: float, element: int) -> Value:
     high = tape.run(f"{name} lora_B", (low,), out, element, saves=(low,), weights=s.rank * out / copies * experts, label=f"{name} lora_B output")
     scaled = tape.run(f"{name} scaling", (high,), out, element, label=f"{name} adapter output")
     if s.base != "none" and not s.autocast:

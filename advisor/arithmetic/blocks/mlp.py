@@ -9,7 +9,12 @@ from advisor.arithmetic.blocks.tape import Tape, Value
 
 
 def mlp(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value:
-    """From the normed input to the down projection."""
+    """From the normed input, which the module's caller names to its end, to the down projection."""
+    with tape.naming(x):
+        return _mlp(tape, s, block, x, hidden)
+
+
+def _mlp(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value:
     width = block.mlp_width / s.tensor
     names = [t.name for t in block.tensors if t.role == "mlp" and len(t.shape) == 2]
     down = names[-1] if names else "down_proj"

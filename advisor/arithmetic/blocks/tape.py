@@ -69,6 +69,7 @@ class Operation(Struct, eq=False):
     kind: str = ""  # "mm", "attention" or "scatter": what selective checkpointing may keep; "grouped" and "router" products it does not
     reuses: bool = False  # its backward writes the inputs' gradients over what it saved
     lasting: bool = False  # what it saves stays until its node is gone, not only until it has run
+    named: tuple[Value, ...] = ()  # what calling code still names while it runs
 
 
 class Step(Struct, frozen=True):
@@ -81,6 +82,7 @@ class Step(Struct, frozen=True):
     kept: frozenset[int]  # indices into Counted.saved
     fresh: float = 0.0  # elements of the weight gradient that is made at this step
     label: str = ""  # the name of what lives for this moment
+    met: Size = NOTHING  # gradients that are alive before it runs
 
 
 class Saved(Struct, frozen=True):
@@ -108,6 +110,7 @@ class Counted(Struct, frozen=True):
     projection: Size  # the fused query-key-value output: what a cached view of it pins
     lasting: Size  # saved as attributes of custom functions: there until the graph itself is gone
     entry_saved: bool  # the block's input is among ``saved``, last
+    again: tuple[Size, ...] = ()  # what lives at a moment of a block's second forward pass, which keeps everything, gradients included
     passing: tuple[tuple[int, Size], ...] = ()  # births and deaths of a forward pass that keeps nothing, for the allocator's part
 
 
@@ -119,6 +122,7 @@ class Tape(Struct):
     split: float = 1.0
     projection: Value | None = None  # the fused query-key-value output, where there is one
     within: tuple[str, ...] = ()
+    names: tuple[Value, ...] = ()
 
     @contextmanager
     def group(self, name: str) -> Iterator[None]:
@@ -133,6 +137,13 @@ class Tape(Struct):
         before, self.split = self.split, count
         yield
         self.split = before
+
+    @contextmanager
+    def naming(self, *values: Value) -> Iterator[None]:
+        """Operations within run while Python still names these values: arguments of a call that has not returned."""
+        before, self.names = self.names, (*self.names, *values)
+        yield
+        self.names = before
 
     def enter(self, name: str, width: float, element: int, *, grad: bool = True) -> Value:
         """The block's input, held by the caller."""
@@ -178,7 +189,8 @@ class Tape(Struct):
                 kept.append(out)
         self.operations.append(
             Operation(
-                name, tuple(inputs), out, tuple(kept), (shares or view) and not joins, forward, backward if grad else NOTHING, weights, kind, reuses, lasting
+                name, tuple(inputs), out, tuple(kept), (shares or view) and not joins, forward, backward if grad else NOTHING, weights, kind, reuses, lasting,
+                self.names,
             )
         )
         return out

@@ -32,6 +32,7 @@ def walk(tape: Tape, output: Value) -> Counted:
         saved=saved,
         total=plus(total, entry.size) if entry_saved else total,
         forward=_largest(forward),
+        again=_again(tape.operations, forward, total, backward),
         bare=_largest(_forward(tape.operations, entry, output, frozenset(), NOTHING, keeping=False)),
         backward=_largest_steps(backward),
         by_policy=_by_policy(tape.operations),
@@ -43,6 +44,17 @@ def walk(tape: Tape, output: Value) -> Counted:
         entry_saved=entry_saved,
         passing=_coming_and_going(tape.operations, entry, output),
     )
+
+
+def _again(operations: list[Operation], forward: list[Size], total: Size, backward: list[Step]) -> tuple[Size, ...]:
+    """Moments of the forward pass that a checkpointed block runs a second time, beside the gradients that are there when it begins.
+
+    It begins when backward comes to the first operation that needs something saved, and stops before the last one that saves
+    (torch/utils/checkpoint.py ``_StopRecomputationError``); a reentrant one goes on, to less than backward begins with.
+    """
+    last = max((i for i, op in enumerate(operations) if op.saves), default=0)
+    met = next((step.met for step in backward if step.operation == operations[last].name), NOTHING) if operations else NOTHING
+    return _largest([plus(plus(total, size), met) for size in forward[:last]])
 
 
 def _by_policy(operations: list[Operation]) -> tuple[Saved, ...]:
@@ -75,7 +87,7 @@ def _coming_and_going(operations: list[Operation], entry: Value, output: Value) 
     """Births (number and size) and deaths (number and nothing) of a forward pass that keeps nothing."""
     last: dict[Value, int] = {output.storage: len(operations)}
     for i, op in enumerate(operations):
-        for v in op.inputs:
+        for v in (*op.inputs, *op.named):
             last[v.storage] = max(last.get(v.storage, 0), i)
     events: list[tuple[int, Size]] = []
     ids: dict[Value, int] = {}
@@ -85,7 +97,7 @@ def _coming_and_going(operations: list[Operation], entry: Value, output: Value) 
             events.append((i + 1, op.out.moment))
         if op.forward != NOTHING:
             events += [(-1 - i, op.forward), (-1 - i, NOTHING)]
-        for v in {x.storage for x in (*op.inputs, op.out)}:
+        for v in {x.storage for x in (*op.inputs, *op.named, op.out)}:
             if v is not entry and v in ids and last.get(v, i) <= i:
                 events.append((ids.pop(v), NOTHING))
     return tuple(events)
@@ -94,7 +106,7 @@ def _coming_and_going(operations: list[Operation], entry: Value, output: Value) 
 def _forward(operations: list[Operation], entry: Value, output: Value, holders: frozenset[Value], total: Size, *, keeping: bool = True) -> list[Size]:
     last: dict[Value, int] = {output.storage: len(operations)}
     for i, op in enumerate(operations):
-        for v in op.inputs:
+        for v in (*op.inputs, *op.named):
             last[v.storage] = max(last.get(v.storage, 0), i)
     alive, moments = NOTHING, []
     for i, op in enumerate(operations):
@@ -104,7 +116,7 @@ def _forward(operations: list[Operation], entry: Value, output: Value, holders: 
         if op.out.root is None:
             alive = plus(alive, op.out.size if op.out in holders else op.out.moment)
         moments.append(minus(plus(alive, op.forward), total))
-        for v in {x.storage for x in (*op.inputs, op.out)}:
+        for v in {x.storage for x in (*op.inputs, *op.named, op.out)}:
             if v is not entry and last.get(v, i) <= i and v not in holders:
                 alive = minus(alive, v.moment)
                 last[v] = len(operations) + 1  # freed once
@@ -159,7 +171,7 @@ def _backward(operations: list[Operation], output: Value, holders: dict[Value, i
     for op in reversed(operations):
         if op.out not in grads.buffer:
             continue
-        mine = grads.buffer[op.out]
+        mine, met = grads.buffer[op.out], grads.alive
         made: list[tuple[Value, int]] = []
         if op.reuses:
             steps.append(
@@ -171,6 +183,7 @@ def _backward(operations: list[Operation], output: Value, holders: dict[Value, i
                     frozenset(kept),
                     op.weights,
                     f"gradients and temporaries of a block's backward, at {op.name}",
+                    met,
                 )
             )
         for v in op.inputs:
@@ -186,6 +199,7 @@ def _backward(operations: list[Operation], output: Value, holders: dict[Value, i
                     frozenset(kept),
                     op.weights,
                     f"gradients and temporaries of a block's backward, at {op.name}",
+                    met,
                 )
             )
         born += op.weights
