@@ -14,6 +14,7 @@ BACKWARD = frozenset({at.LOSS_BACKWARD})
 TORCHTUNE_CHUNKS = 8  # torchtune CEWithChunkedOutputLoss num_output_chunks; axolotl monkeypatch/loss/chunked.py the same
 WRAPPED_CHUNKS = 8  # torchtitan components/loss.py ChunkedLossWrapper num_chunks
 TRL_ROWS, TRL_COLUMNS = 4096, 32768  # trl kernels/chunked_logprob.py TOKEN_CHUNK_SIZE, trainer/utils.py _CHUNKED_LOGPROB_CHUNK_SIZE
+TRL_TILED_SINCE, TRL_TOKENS = (1, 15), 256  # before: trl trainer/sft_trainer.py _CHUNKED_LM_HEAD_CHUNK_SIZE
 LITGPT_CHUNK = 128  # litgpt finetune: lm_head_chunk_size=128, chunked_cross_entropy chunk_size=128
 STORAGE_SINCE = (0, 8)  # liger-kernel with one chunk buffer that every chunk is written to
 
@@ -54,7 +55,8 @@ def chunked(ctx: Context, vocab: int) -> Iterator[Holding]:
     if ctx.source == "torchtune" or ctx.framework == "torchtune":
         yield from _torchtune(ctx, vocab)
     elif ctx.framework == "trl":
-        yield from _trl(ctx, vocab)
+        tiled = ctx.at_least("trl", *TRL_TILED_SINCE) or ctx.job.objective not in (None, "sft", "pretrain")
+        yield from (_trl if tiled else _trl_checkpointed)(ctx, vocab)
     elif ctx.framework == "axolotl":
         yield from _axolotl(ctx, vocab)
     elif ctx.source == "litgpt" or ctx.framework == "litgpt":
@@ -88,8 +90,8 @@ def _trl(ctx: Context, vocab: int) -> Iterator[Holding]:
 
     The fp32 gradient of the head and its cast to the weight's dtype are there together when the function returns.
     """
-    rows, columns, hidden = min(ctx.tokens, TRL_ROWS), min(vocab, TRL_COLUMNS), ctx.arch.hidden
-    source = "trl kernels/chunked_logprob.py (1.7 to 1.16)"
+    rows, columns, hidden = min(ctx.tokens, TRL_ROWS), TRL_COLUMNS, ctx.arch.hidden  # the tile is as wide for a smaller vocabulary
+    source = "trl kernels/chunked_logprob.py (1.15, 1.16), trainer/utils.py add_fused_lm_head"
     tile = {"rows": rows, "columns": columns, "bytes": ctx.compute}
     yield Holding("logits", "tile of logits", rows * columns * ctx.compute, FORWARD | BACKWARD, "rows x columns x bytes", tile, source)
     values = {"tokens": ctx.tokens, "hidden": hidden, "bytes": 4 + ctx.compute}
@@ -99,6 +101,40 @@ def _trl(ctx: Context, vocab: int) -> Iterator[Holding]:
         each = 4 if ctx.weight == 4 else 4 + ctx.weight
         values = {"vocabulary": vocab, "hidden": hidden, "bytes": each}
         yield Holding("gradients", "gradient of the head as fp32, and its cast", vocab * hidden * each, BACKWARD, "vocabulary x hidden x bytes", values, source)
+
+
+def _trl_checkpointed(ctx: Context, vocab: int) -> Iterator[Holding]:
+    """TRL 1.4 to 1.14: 256 tokens at a time, each chunk checkpointed, on a copy of the head in fp32 (``h.float() @ w.float().t()``).
+
+    Forward: that copy and a chunk's logits, or logits, log-softmax, exponentials and their product. Backward makes a chunk anew (copy, logits,
+    log-softmax, exponentials) and then the head's gradient in fp32 beside the copy; the chunks' sum in the weight's dtype is there all along.
+    """
+    chunk, hidden, source = min(ctx.tokens, TRL_TOKENS), ctx.arch.hidden, "trl trainer/sft_trainer.py _chunk, _chunked_cross_entropy_loss (1.7, 1.14)"
+    head, entries, logit = vocab * hidden, chunk * vocab, ctx.compute if ctx.autocast else 4
+    wide = head * 4 if ctx.weight < 4 and not ctx.autocast else 0  # under autocast the cast to the compute dtype is among the weights
+    trains = ctx.method not in ADAPTED
+    values = {"vocabulary": vocab, "hidden": hidden, "bytes": 4}
+    if wide + entries * logit > entries * (logit + 12):
+        yield Holding("weights", "head as fp32, for one chunk", wide, FORWARD, "vocabulary x hidden x bytes", values, source, dtype="fp32")
+        each = {FORWARD: logit}
+    else:
+        each = {FORWARD: logit + 12}
+    again, product = wide + entries * (logit + 8), wide + head * 4 + entries * 4
+    if trains and product > again:
+        yield Holding("gradients", "gradient of the head from one chunk, fp32", head * 4, BACKWARD, "vocabulary x hidden x bytes", values, source, dtype="fp32")
+    each[BACKWARD] = logit + 8 if again >= product or not trains else 0 if ctx.autocast else 4
+    if wide:
+        yield Holding("weights", "head as fp32, kept for the chunk", wide, BACKWARD, "vocabulary x hidden x bytes", values, source, dtype="fp32")
+    for moments, size in each.items():
+        values = {"chunk": chunk, "vocabulary": vocab, "bytes": size}
+        yield Holding("logits", "logits and loss of one chunk", entries * size, moments, "chunk x vocabulary x bytes", values, source)
+    if trains and ctx.tokens > TRL_TOKENS:
+        values = {"vocabulary": vocab, "hidden": hidden, "bytes": ctx.weight}
+        yield Holding("gradients", "gradient of the head, sum of the chunks", head * ctx.weight, BACKWARD, "vocabulary x hidden x bytes", values, source)
+    values = {"tokens": ctx.tokens, "hidden": hidden, "bytes": ctx.weight}
+    size = ctx.tokens * hidden * ctx.weight
+    yield Holding("logits", "hidden states of the tokens with labels", size, FORWARD | BACKWARD, "tokens x hidden x bytes", values, source)
+    yield Holding("logits", "gradient of these hidden states", size, BACKWARD, "tokens x hidden x bytes", values, source)
 
 
 def _axolotl(ctx: Context, vocab: int) -> Iterator[Holding]:
