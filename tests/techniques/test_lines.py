@@ -106,6 +106,7 @@ def test_actions_have_lines_in_every_framework(framework: str) -> None:
     job = read_job({"version": 1, "framework": {"name": framework}, "hardware": {"gpus_per_node": 4}})
     for name in (
         "map-each-rank", "raise-memory-cap", "free-other-process", "reduce-host-memory", "upgrade", "empty-cache", "leave-headroom", "balance-experts",
+        "bounded-shapes", "smaller-model",
     ):  # fmt: skip
         assert snippets(name, job, False), name
     if framework not in ("unsloth", "litgpt", "nemo"):  # of one card, or started by their own command and its settings
