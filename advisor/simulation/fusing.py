@@ -11,7 +11,7 @@ import torch.nn.functional as functional
 
 from advisor.job import Job
 from advisor.simulation.request import CannotProbe
-from advisor.simulation.standins import fused
+from advisor.simulation.standins import fused, trl
 
 
 def fuse(model: torch.nn.Module, job: Job) -> list[tuple[Any, str, Any]]:
@@ -34,7 +34,11 @@ def fuse(model: torch.nn.Module, job: Job) -> list[tuple[Any, str, Any]]:
     if "rope" in kernels:
         patches += [(owner, "apply_rotary_pos_emb", _rope) for owner in _modelling(model) if hasattr(owner, "apply_rotary_pos_emb")]
     loss = job.activations.loss or "full-fp32"
-    if loss in ("fused", "chunked"):
+    if loss == "chunked" and job.framework.name == "trl":
+        model.forward = trl.head_of(model, job)
+    elif loss == "chunked":
+        raise CannotProbe(f"the probe does not know how {job.framework.name or 'this framework'} makes its chunks of the loss: the estimate stands in")
+    elif loss == "fused":
         patches.append((functional, "cross_entropy", _cross_entropy))
     elif loss == "fused-linear":
         model.forward = _fused_linear(model)

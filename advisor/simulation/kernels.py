@@ -29,6 +29,23 @@ def flash_backward(grad_out: torch.Tensor, query: torch.Tensor, key: torch.Tenso
     return found
 
 
+def flash_varlen_backward(
+    grad_out: torch.Tensor, query: torch.Tensor, key: torch.Tensor, _value: torch.Tensor, out: torch.Tensor, _lse: torch.Tensor, begins: torch.Tensor | None,
+    *_: Any, **__: Any,
+) -> list[int]:  # fmt: skip
+    """The same of sequences on end, ``[tokens, heads, head_dim]``, each rounded up to 128 rows (flash_api.cpp ``mha_varlen_bwd``)."""
+    if begins is None:
+        return flash_backward(*(t.transpose(1, 2) for t in (grad_out, query, key, _value, out)))
+    tokens, heads, dim = query.shape
+    size = query.element_size()
+    rows = tokens + 128 * (begins.numel() - 1)
+    found = [heads * rows * 4, rows * heads * _up(dim, 32 if dim <= 128 else 64) * 4]
+    found += [t.numel() * size for t in (grad_out, out) if not t.is_contiguous()]
+    if key.shape[1] != heads:
+        found += [key.shape[0] * heads * dim * size] * 2
+    return found
+
+
 def logsumexp(tensor: torch.Tensor, *_: Any, **__: Any) -> list[int]:
     """The exponentials that it sums, as large as its input. Source: torch aten/src/ATen/native/ReduceOps.cpp ``logsumexp_out_impl``."""
     return [tensor.numel() * tensor.element_size()]
@@ -41,6 +58,7 @@ def layer_norm_backward(grad_out: torch.Tensor, *_: Any, **__: Any) -> list[int]
 
 TEMPORARIES: dict[Any, Callable[..., list[int]]] = {
     ATEN._scaled_dot_product_flash_attention_backward.default: flash_backward,
+    ATEN._flash_attention_backward.default: flash_varlen_backward,
     ATEN.logsumexp.default: logsumexp,
     ATEN.native_layer_norm_backward.default: layer_norm_backward,
 }

@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 import torch.nn.functional as functional
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from advisor.job import Job
 from advisor.simulation import images, placing
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.request import CannotProbe
 from advisor.simulation.standins import torchtitan
+from advisor.simulation.standins.trl import since
 
 Forward = Callable[..., Any]
 PAIRED = frozenset({"dpo"})
@@ -43,11 +44,28 @@ def tokens_of(job: Job, device: str) -> torch.Tensor:
 
 def inputs_of(recorder: Recorder, job: Job, model: Any) -> Any:
     """A batch as the data loader brings it: token ids, with images a dict of what the model is given."""
+    if padding_free(job):
+        return _one_row(recorder, job)
     if images.expected(job) is None:
         tokens = tokens_of(job, recorder.device)
         recorder.see(tokens, "input")
         return {"input_ids": tokens, "labels": _classes(recorder, model, tokens)} if _classifies(model) else tokens
     given = images.batch(job, getattr(model, "module", model), recorder.device, sequences(job))
+    for value in given.values():
+        recorder.see(value, "input")
+    return given
+
+
+def padding_free(job: Job) -> bool:
+    """Whether a batch is one row of sequences on end, told apart by their positions."""
+    return job.activations.sequence_packing == "padding-free"
+
+
+def _one_row(recorder: Recorder, job: Job) -> dict[str, torch.Tensor]:
+    """``input_ids`` and ``position_ids`` ``[1, micro_batch x seq_len]`` (transformers data/data_collator.py ``DataCollatorWithFlattening``)."""
+    with Recorder.paused():
+        tokens = tokens_of(job, recorder.device).reshape(1, -1)
+        given = {"input_ids": tokens, "labels": tokens.clone(), "position_ids": tokens.clone()}
     for value in given.values():
         recorder.see(value, "input")
     return given
@@ -89,7 +107,10 @@ def score(recorder: Recorder, forward: Forward, job: Job, model: Any) -> None:
     tokens = torch.zeros(rows or sequences(job), job.batch.seq_len or 1, dtype=torch.long, device=recorder.device)
     recorder.see(tokens, "input")
     with torch.no_grad(), _without_adapters(model) if job.reference == "adapter-off" else contextlib.nullcontext():
-        _picked(_cooled(_logits(forward, tokens)[:, :-1, :], job), tokens[:, 1:], job)
+        if chunked(job):
+            _log_probs(forward, tokens)
+        else:
+            _picked(_cooled(_logits(forward, tokens)[:, :-1, :], job), tokens[:, 1:], job)
 
 
 def _preference(forward: Forward, tokens: torch.Tensor, job: Job, model: Any, reference: Forward | None) -> torch.Tensor:
@@ -107,21 +128,26 @@ def _preference(forward: Forward, tokens: torch.Tensor, job: Job, model: Any, re
 
 def _sums(forward: Forward, tokens: torch.Tensor, job: Job) -> tuple[torch.Tensor, Any]:
     """Log-probability of each sequence, and the logits that the trainer's code still names; the whole logits are alive until they are reduced."""
+    if chunked(job):
+        return _log_probs(forward, tokens).sum(-1), None
     logits = _logits(forward, tokens)
     shifted = logits[:, :-1, :]
-    if _since(job, NAMED_SINCE) and not _since(job, VIEWED_SINCE):
+    if since(job, NAMED_SINCE) and not since(job, VIEWED_SINCE):
         shifted = shifted.contiguous()
     half = logits.shape[0] // 2
     picked = _picked(shifted, tokens[:, 1:], job)
     _ = logits[:half].detach().mean(), logits[half:].detach().mean()  # logged
-    return picked.sum(-1), (logits, shifted) if _since(job, NAMED_SINCE) else None
+    return picked.sum(-1), (logits, shifted) if since(job, NAMED_SINCE) else None
 
 
 def _clipped(forward: Forward, tokens: torch.Tensor, job: Job) -> torch.Tensor:
     """``min(ratio A, clip(ratio) A)`` a token; logits divided by the temperature are a second copy where that is not done in place."""
-    logits = _cooled(_logits(forward, tokens)[:, :-1, :], job)
-    picked = _picked(logits, tokens[:, 1:], job)
-    del logits
+    if chunked(job):
+        picked = _log_probs(forward, tokens)
+    else:
+        logits = _cooled(_logits(forward, tokens)[:, :-1, :], job)
+        picked = _picked(logits, tokens[:, 1:], job)
+        del logits
     ratio = torch.exp(picked - picked.detach())
     clipped = torch.clamp(ratio, 0.8, 1.2)
     advantages = torch.ones(picked.shape[0], 1, dtype=picked.dtype, device=picked.device)
@@ -134,18 +160,28 @@ def _logits(forward: Forward, tokens: torch.Tensor) -> torch.Tensor:
     return logits
 
 
+def chunked(job: Job) -> bool:
+    """Whether log-probabilities come from hidden states without whole logits (TRL since 1.15)."""
+    return job.activations.loss == "chunked"
+
+
+def _log_probs(forward: Forward, tokens: torch.Tensor) -> torch.Tensor:
+    found: torch.Tensor = forward(input_ids=tokens, attention_mask=torch.ones_like(tokens), labels=tokens)["log_probs"]
+    return found
+
+
 def _cooled(logits: torch.Tensor, job: Job) -> torch.Tensor:
     """Logits over the temperature."""
-    if not _since(job, DIVIDED_SINCE):
+    if not since(job, DIVIDED_SINCE):
         return logits
-    return logits.div_(0.9) if _since(job, IN_PLACE_SINCE) else logits / 0.9
+    return logits.div_(0.9) if since(job, IN_PLACE_SINCE) else logits / 0.9
 
 
 def _picked(logits: torch.Tensor, labels: torch.Tensor, job: Job) -> torch.Tensor:
     """Log-probabilities of the labels ``[rows, tokens]``; a row's are named until the next row's are made."""
-    if job.objective in PAIRED and not _since(job, ROWS_SINCE):
+    if job.objective in PAIRED and not since(job, ROWS_SINCE):
         return torch.gather(logits.log_softmax(-1), 2, labels.unsqueeze(2)).squeeze(2)
-    if logits.dtype == torch.float32 and _since(job, ROWS_SINCE):
+    if logits.dtype == torch.float32 and since(job, ROWS_SINCE):
         chosen = torch.gather(logits, -1, labels.unsqueeze(-1)).squeeze(-1)
         return chosen - torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
     found = []
@@ -153,14 +189,6 @@ def _picked(logits: torch.Tensor, labels: torch.Tensor, job: Job) -> torch.Tenso
         every = functional.log_softmax(row, dim=-1)
         found.append(every.gather(-1, label.unsqueeze(-1)).squeeze(-1))
     return torch.stack(found)
-
-
-def _since(job: Job, first: Version) -> bool:
-    """Whether the job's TRL is of a version or newer; the newest is assumed where it is not known."""
-    try:
-        return Version(str((job.framework.versions or {}).get("trl", "99"))) >= first
-    except InvalidVersion:
-        return True
 
 
 def _without_adapters(model: Any) -> Any:

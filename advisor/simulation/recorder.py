@@ -39,6 +39,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         super().__init__()  # type: ignore[no-untyped-call]
         self.stream: Callable[[], int] = _default_stream
         self.experts = 1  # tokens that ask which expert they go to are spread evenly over this many
+        self.sequences = 0  # in a row without padding: positions that ask where they begin get so many answers
         self.device = device  # tests watch real CPU runs with the same recorder
         self.events: list[Event] = []
         self.storages: dict[int, Storage] = {}
@@ -220,7 +221,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         if function.namespace == "_c10d_functional" and args[0].is_meta and (collective := identity(function, args[0])) is not None:
             return collective
         if function is torch.ops.aten.nonzero.default and args[0].is_meta:
-            result = torch.empty(-(-args[0].numel() // self.experts), args[0].dim(), dtype=torch.long, device=META)
+            found = self.sequences if self.sequences and args[0].dim() == 1 else -(-args[0].numel() // self.experts)
+            result = torch.empty(found, args[0].dim(), dtype=torch.long, device=META)
         elif self._away and to_host(function, args, kwargs):
             result = torch.empty(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype, device=META)
             self.put_on_host(result, pinned=bool(kwargs.get("non_blocking")))  # aten TensorConversions.cpp _to_copy: pinned where it may overlap

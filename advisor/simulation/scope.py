@@ -31,8 +31,8 @@ def _why_not(run: Run, job: Job) -> str | None:
         return why
     if job.model.vision is not None and (job.objective not in CAUSAL or run.world > 1):
         return "images with other objectives than the model's own loss" if run.world == 1 else "images on several ranks"
-    if job.activations.sequence_packing == "padding-free":
-        return "padding-free batches"
+    if why := _padding_free(job):
+        return why
     if job.activations.compile and job.model.source != "torchtitan":
         return "what torch.compile saves for the backward pass"
     if job.precision.compute in ("fp8", "nvfp4", "mxfp8"):
@@ -46,6 +46,15 @@ def _why_not(run: Run, job: Job) -> str | None:
     if any(d.kind in ("extra-holding", "retained") for d in run.deviations):
         return "copies or steps that a run holds by mistake"
     return None
+
+
+def _padding_free(job: Job) -> str | None:
+    """Rows without padding need a kernel that is told where sequences end; others get a mask of all tokens by all tokens."""
+    if job.activations.sequence_packing != "padding-free":
+        return None
+    if job.objective not in CAUSAL or job.model.vision is not None or job.model.source == "torchtitan":
+        return "padding-free batches under other losses than a language model's own"
+    return None if job.activations.attention in ("flash-2", "flash-3") else "padding-free batches without flash attention"
 
 
 def _several(run: Run, job: Job) -> str | None:
@@ -88,7 +97,8 @@ def _objective(run: Run, job: Job) -> str | None:
         return f"the {job.objective} objective's losses"
     if job.framework.name not in (None, "trl", "custom"):
         return f"{job.framework.name}'s own {job.objective} step"
-    if job.activations.loss not in ("full-fp32", "full", None):
+    tiled = job.activations.loss == "chunked" and job.framework.name == "trl"
+    if not tiled and job.activations.loss not in ("full-fp32", "full", None):
         return f"a {job.activations.loss} loss under {job.objective}"
     if run.world > 1 and job.reference == "copy":
         return "a divided copy of the reference"

@@ -104,8 +104,11 @@ def _softmax(original: Callable[..., Any], fused: Callable[..., torch.Tensor]) -
 
 
 @contextlib.contextmanager
-def cuda_semantics(*, sm: int | None = None, attention: str = "auto") -> Iterator[None]:
-    """Patch this process while the context is open; ``attention="math"`` forces that kernel (what tests can compare with a CPU)."""
+def cuda_semantics(*, sm: int | None = None, attention: str = "auto", packed: bool = False) -> Iterator[None]:
+    """Patch this process while the context is open; ``attention="math"`` forces that kernel (what tests can compare with a CPU).
+
+    ``packed``: what the positions say, which have no values here: whether a row holds several sequences.
+    """
     patches: list[tuple[Any, str, Any]] = [
         (functional, "scaled_dot_product_attention", _math_attention if attention == "math" else _attention(sm)),
         (functional, "dropout", _dropout),
@@ -116,7 +119,7 @@ def cuda_semantics(*, sm: int | None = None, attention: str = "auto") -> Iterato
     for name, answer in (("__bool__", True), ("item", 1), ("__int__", 1), ("__float__", 1.0)):
         patches.append((torch.Tensor, name, _answering(getattr(torch.Tensor, name), answer)))
     flash = sys.modules.get("transformers.modeling_flash_attention_utils")
-    if flash is not None and hasattr(flash, "_is_packed_sequence"):  # asks the positions' values: one plain sequence a row
-        patches.append((flash, "_is_packed_sequence", lambda *_, **__: False))
+    if flash is not None and hasattr(flash, "_is_packed_sequence"):  # asks the positions' values
+        patches.append((flash, "_is_packed_sequence", lambda *_, **__: packed))
     with patched(patches):
         yield

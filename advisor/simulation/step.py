@@ -40,6 +40,8 @@ def record(
     model = building.build(run, device)
     reference = objectives.reference_of(model, run.effective)
     patches = fusing.fuse(model, run.effective)
+    if reference is not None:
+        fusing.fuse(reference, run.effective)
     world = dividing.world_of(run)
     with contextlib.ExitStack() as entered:
         recorder = Recorder(kernels.TEMPORARIES, device=device)
@@ -56,7 +58,9 @@ def record(
             if away:
                 hosting.put(recorder, model)
         sm = run.card.sm if run.card else None
-        entered.enter_context(cuda_semantics(sm=sm, attention=attention))
+        packed = objectives.padding_free(run.effective)
+        entered.enter_context(cuda_semantics(sm=sm, attention=attention, packed=packed))
+        recorder.sequences = (run.effective.batch.micro_batch or 1) if packed else 0
         if autocast is not None:
             entered.enter_context(emulated_autocast(autocast, frozenset({device, "cuda"})))
         entered.enter_context(patched(patches))

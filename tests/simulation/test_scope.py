@@ -14,6 +14,7 @@ from tests.simulation.conftest import CONFIGS
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "parameters on the host": ({"offload": {"parameters": "cpu"}}, "offload.parameters"),
     "a trainer's own offloading": ({"offload": {"activations": "cpu"}, "framework": {"name": "unsloth"}}, "unsloth's own offloading"),
+    "padding-free by another kernel": ({"activations": {"sequence_packing": "padding-free", "attention": "sdpa"}}, "without flash attention"),
     "compile": ({"activations": {"compile": True}}, "torch.compile"),
     "DeepSpeed": ({"parallel": {"strategy": "zero3", "shard": 2}, "hardware": {"gpus_per_node": 2}}, r"DeepSpeed's engine \(zero3"),
     "DeepSpeed on one card": ({"parallel": {"strategy": "zero2"}}, r"DeepSpeed's engine \(zero2"),

@@ -33,9 +33,11 @@ def flash_attn_func(
 
 def flash_attn_varlen_func(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cu_seqlens_q: torch.Tensor, cu_seqlens_k: torch.Tensor, max_seqlen_q: int, max_seqlen_k: int,
-    dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False, **_: Any,
+    dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False, window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0,
+    alibi_slopes: Any = None, deterministic: bool = False, return_attn_probs: bool = False, **_: Any,
 ) -> torch.Tensor:  # fmt: skip
-    """Packed sequences ``[tokens, heads, head_dim]``."""
+    """Packed sequences ``[tokens, heads, head_dim]``; transformers asks this signature what the kernel can do."""
+    del window_size, softcap, alibi_slopes, deterministic, return_attn_probs
     out: torch.Tensor = ATEN._flash_attention_forward(
         q, k, v, cu_seqlens_q, cu_seqlens_k, int(max_seqlen_q), int(max_seqlen_k), dropout_p, causal, False, scale=softmax_scale
     )[0]
