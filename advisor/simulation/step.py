@@ -98,7 +98,7 @@ def _one_step(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Mo
             continue
         unsynced = _unsynced(model, job, last=number == micro_batches - 1)
         recorder.phase, recorder.moment = "forward", placing.FORWARD
-        tokens = objectives.inputs_of(recorder, job, model)
+        tokens = ring.given(objectives.inputs_of(recorder, job, model), job)
         with unsynced, ring.around(model, tokens, job):
             with offloading.to_host(recorder, job):
                 loss, outputs = objectives.loss_of(forward, tokens, job, model, judged)

@@ -100,6 +100,7 @@ STAGED_OF_FOUR: dict[str, dict[str, Any]] = {
 RINGS: dict[str, dict[str, Any]] = {
     "ring": {**_over("fsdp2", context=2), **MIXED, **TITAN},
     "ring, checkpointing": {**_over("fsdp2", context=2), **MIXED, **TITAN, **FULL},
+    "ring by accelerate": {**_over("fsdp2", context=2), **TRAINER, "precision": {"weights": "bf16", "compute": "bf16", "mixed": "none"}},
 }
 RINGS_OF_FOUR: dict[str, dict[str, Any]] = {"ring of four": {**_over("fsdp2", shard=4, context=4), **MIXED, **TITAN, **FOUR}}
 BY_WORLD = {2: {**JOBS, **STAGED, **RINGS}, 4: {**OF_FOUR, **STAGED_OF_FOUR, **RINGS_OF_FOUR}}

@@ -41,7 +41,8 @@ def test_what_a_rank_keeps_is_of_its_own_tokens(tiny: Callable[..., Any]) -> Non
 @pytest.mark.parametrize(
     ("sections", "said"),
     [
-        ({"framework": {"name": "hf-trainer"}, "model": {"source": "huggingface"}}, r"outside torchtitan's model \(hf-trainer's own\)"),
+        ({"framework": {"name": "custom"}, "model": {"source": "huggingface"}}, r"outside torchtitan and accelerate \(custom's own\)"),
+        ({"framework": {"name": "hf-trainer"}, "model": {"source": "huggingface"}, "activations": {"loss": "fused-linear"}}, "under other losses"),
         ({"parallel": {"context_kind": "ulysses"}}, "Ulysses"),
         ({"parallel": {"context": 3}}, "other ranks than FSDP2's"),
         ({"parallel": {"shard": 4, "pipeline": 2, "microbatches": 4}, "hardware": {"gpus_per_node": 8}}, "beside other ways"),
@@ -54,3 +55,21 @@ def test_what_a_ring_is_not_run_with_is_said(sections: dict[str, Any], said: str
     merged = {**CUT, **{name: {**CUT.get(name, {}), **values} for name, values in sections.items()}}
     with pytest.raises(CannotProbe, match=said):
         scope.check(tiny("llama", **merged))
+
+
+def test_layers_that_look_at_a_window_are_refused_as_accelerate_refuses_them(tiny: Callable[..., Any]) -> None:
+    from advisor.simulation.step import record
+
+    with pytest.raises(CannotProbe, match="sliding_attention"):
+        record(tiny("gemma2", **{**CUT, "framework": {"name": "hf-trainer"}, "model": {"source": "huggingface"}}))
+
+
+@pytest.mark.parametrize(("rank", "masks"), [(0, 2), (3, 0)])
+def test_all_ranks_but_the_last_make_a_mask_of_jumping_positions(rank: int, masks: int, tiny: Callable[..., Any]) -> None:
+    """Eight tokens a rank: the first has the first and the last four of a sequence, the last one the eight in the middle."""
+    from advisor.simulation.step import record
+
+    job = {**CUT, "framework": {"name": "hf-trainer"}, "model": {"source": "huggingface"}}
+    recorder = record(tiny("llama", **{**job, "precision": {"weights": "bf16", "compute": "bf16", "mixed": "none"}}), rank=rank)
+    made = [s for s in recorder.storages.values() if s.operator == "aten::bitwise_and.Tensor" and s.step == 1 and s.shape == (2, 1, 8, 8)]
+    assert len(made) == masks

@@ -14,7 +14,7 @@ from advisor.run import Run
 from advisor.simulation import selective
 from advisor.simulation.frameworks import ON_ACCELERATE
 from advisor.simulation.quantising import DTYPES
-from advisor.simulation.ranks import accelerating, cutting, hosting, pipelining, tensor_parallel
+from advisor.simulation.ranks import accelerating, cutting, hosting, pipelining, ring, tensor_parallel
 from advisor.simulation.request import CannotProbe
 from advisor.simulation.standins import torchtitan
 from advisor.simulation.tensors import META
@@ -40,6 +40,7 @@ def divided(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
         raise CannotProbe(f"the probe does not run the strategy {strategy}: the estimate stands in")
     if pipelining.degree(job) > 1:
         return _staged(model, job, device, divide)
+    ring.prepare(model, job)
     if tensor_parallel.size(job) > 1:
         model = tensor_parallel.divided(model, job, mesh_of(job, device)["tp"])
         if tensor_parallel.by_transformers(job):
