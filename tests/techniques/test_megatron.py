@@ -45,7 +45,7 @@ def test_the_flag_divides_masters_and_moments_and_nothing_else() -> None:
 
 
 def test_it_is_offered_first_and_by_its_flag() -> None:
-    made = plan(megatron())
+    made = plan(megatron(), margin_bytes=0)
     assert [step.technique for step in made.steps] == ["zero-1"]
     assert made.steps[0].settings == {"megatron-lm": ("--use-distributed-optimizer",)}
 
