@@ -183,11 +183,13 @@ follow_ups(report, seen)
 show_changes(report, HELD.get("texts", ()))
 if report.run is not None and report.verdict not in ("unreadable", "not-memory"):
     show_proof(report)
-broken(report)
-assumed(report, stated)
+if report.verdict != "not-memory":  # nothing was estimated from it
+    broken(report)
+    assumed(report, stated)
 understood(report)
 show_others(report)
 for note in report.notes:
     st.caption(plain(note))
 show_leaving(report, HELD.leaving, HELD.get("texts", ()), measured_figure(report))
-st.page_link(knowledge.folder("pages") / "explore.py", label="Open this run in Explore", icon=":material/tune:", query_params=HELD.address or None)
+if report.verdict != "not-memory":
+    st.page_link(knowledge.folder("pages") / "explore.py", label="Open this run in Explore", icon=":material/tune:", query_params=HELD.address or None)

@@ -41,7 +41,7 @@ def _one_line(step: Step) -> str:
 def show_changes(report: Report, texts: Sequence[tuple[str, str]] = ()) -> None:
     """Summary, the plan's steps (ticked), the alternatives (not ticked), and what the ticked ones come to."""
     plan = report.plan
-    if not plan.steps and not plan.alternatives and not plan.summary:
+    if not plan.steps and not plan.alternatives and (not plan.summary or report.verdict == "not-memory"):
         return
     st.header(words.plan_heading(report.verdict), anchor=ANCHOR)
     if plan.summary:
@@ -67,16 +67,12 @@ def show_changes(report: Report, texts: Sequence[tuple[str, str]] = ()) -> None:
 
 def _step(step: Step, prefix: str, chosen: bool) -> None:
     with st.container(border=True):
-        st.session_state.setdefault(key(step.technique), chosen)
-        st.checkbox(
-            f"**{prefix}{plain(step.title)}**",
-            key=key(step.technique),
-            help=_tier(step),
-            disabled=not step.estimated,
-            persist_state="session",
-        )
-        if not step.estimated:
-            st.markdown(":gray-badge[an action: no estimate]")
+        if step.estimated:
+            st.session_state.setdefault(key(step.technique), chosen)
+            says = f"{_tier(step)} Untick it to see the sum without it."
+            st.checkbox(f"**{prefix}{plain(step.title)}**", key=key(step.technique), help=says, persist_state="session")
+        else:  # an action: there is no sum for it to be in, and a box that cannot be ticked would only grey it out
+            st.markdown(f"**{prefix}{plain(step.title)}**", help=_tier(step))
         st.markdown(_price(step))
         if step.why:
             st.caption(plain(step.why))
@@ -96,7 +92,7 @@ def _lines(step: Step) -> None:
 
 
 def _tier(step: Step) -> str:
-    return f"Kind of change: {words.TIERS.get(step.tier, step.tier).lower()}. Untick it to see the sum without it."
+    return f"Kind of change: {words.TIERS.get(step.tier, step.tier).lower()}."
 
 
 def _price(step: Step) -> str:
@@ -105,7 +101,7 @@ def _price(step: Step) -> str:
         saved = step.before_bytes - step.after_bytes
         change = f"saves {show(saved)}" if saved > 0 else f"adds {show(-saved)}" if saved < 0 else "the estimate does not change"
         facts.append(f"**{both}** allocated, estimated ({change})")
-    facts += [f":material/check: {says}" if says.startswith("fits") else says for says in effects(step)]
+    facts += [f":material/check: {says}" if says.startswith("fits") else f":gray-badge[{says}]" if says == "no estimate" else says for says in effects(step)]
     return " · ".join(facts)
 
 

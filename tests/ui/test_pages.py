@@ -276,3 +276,24 @@ def test_nothing_is_said_to_be_left_of_a_card_that_was_full() -> None:
         again.button(key=key).click().run()
         if again.error:
             assert not any("left" in str(m.delta) for m in again.metric), key
+
+
+def pasted(text: str) -> AppTest:
+    at = AppTest.from_file(str(APP), default_timeout=60).run()
+    at.text_area(key="pasted").input(text)
+    next(b for b in at.button if b.label == "Diagnose").click().run()
+    assert not at.exception
+    return at
+
+
+def test_an_action_is_no_box_that_cannot_be_ticked() -> None:
+    at = pasted("RuntimeError: DataLoader worker (pid 1234) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.")
+    assert any(m.value.startswith("**1. Give the container more shared memory") for m in at.markdown)
+    assert not [box for box in at.checkbox if box.disabled and str(box.key).startswith("tick:")]
+    assert sum("[no estimate]" in m.value for m in at.markdown) == 1, "once"
+
+
+def test_what_is_no_memory_error_is_not_asked_for_assumptions() -> None:
+    at = pasted("RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x4096 and 1024x512)")
+    heads = [h.value for h in at.header]
+    assert "What was assumed" not in heads and not any("change" in h for h in heads) and "Take it with you" in heads
