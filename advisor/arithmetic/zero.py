@@ -58,7 +58,8 @@ def communication(ctx: Context) -> Iterator[Holding]:
             "communication", "reduce bucket", copies * bucket * each, alive, "buckets x bucket_elements x bytes_each",
             {"buckets": copies, "bucket_elements": bucket, "bytes_each": each}, f"deepspeed {source}", layout="bucket",
         )  # fmt: skip
-    if ctx.strategy == "zero3":
+    # one rank's part is the whole, which it uses as it lies (partition_parameters.py NoGatherCoalescedHandle), unless it lies on the host
+    if ctx.strategy == "zero3" and (ctx.shard > 1 or ctx.parameters_away):
         yield from _gathered(ctx)
 
 

@@ -170,3 +170,12 @@ def test_colossalais_step_widens_each_tensors_gradient_and_joins_none() -> None:
     assert colossal["fp32 gradients for the step"] == deepspeed["fp32 gradients for the step"]
     assert "gradients joined in one tensor" in deepspeed and "gradients joined in one tensor" not in colossal
     assert colossal["reduce bucket"] == 12 * 1024**2 * 2
+
+
+def test_one_rank_gathers_nothing_unless_its_parameters_are_on_the_host() -> None:
+    def gathered(shard: int, where: str) -> int:
+        made = job(parallel={"strategy": "zero3", "shard": shard}, offload={"parameters": where})
+        return sum(h.bytes for h in estimate(made).holdings if h.part == "communication" and h.name != "reduce bucket")
+
+    assert gathered(1, "none") == 0
+    assert gathered(1, "cpu") > 0 and gathered(2, "none") > 0
