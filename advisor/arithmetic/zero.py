@@ -53,10 +53,11 @@ def communication(ctx: Context) -> Iterator[Holding]:
         copies = 2 if ctx.framework in AUTO and ctx.strategy != "zero3" else 1  # those configurations switch overlap_comm on
         # stage 3 allocates it once, the others at the start of each backward pass
         alive = ctx.trains if ctx.strategy == "zero3" else ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD})
+        width = ctx.reduce if ctx.strategy == "zero3" else each  # stage 3's is in the dtype of the communication (stage3.py ipg_buckets)
         source = "stage3.py __ipg_bucket_flat_buffer" if ctx.strategy == "zero3" else "stage_1_and_2.py ipg_buffer: a second one with overlap_comm"
         yield Holding(
-            "communication", "reduce bucket", copies * bucket * each, alive, "buckets x bucket_elements x bytes_each",
-            {"buckets": copies, "bucket_elements": bucket, "bytes_each": each}, f"deepspeed {source}", layout="bucket",
+            "communication", "reduce bucket", copies * bucket * width, alive, "buckets x bucket_elements x bytes_each",
+            {"buckets": copies, "bucket_elements": bucket, "bytes_each": width}, f"deepspeed {source}", layout="bucket",
         )  # fmt: skip
     # one rank's part is the whole, which it uses as it lies (partition_parameters.py NoGatherCoalescedHandle), unless it lies on the host
     if ctx.strategy == "zero3" and (ctx.shard > 1 or ctx.parameters_away):

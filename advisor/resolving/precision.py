@@ -156,4 +156,7 @@ def _reduce(draft: Draft, mixed: str | None) -> None:
     if mixed == "fsdp" and draft.framework in family.ACCELERATE:
         low = draft.get("precision.compute")
         draft.infer("precision.reduce", low if low in _LOW else "fp32", "accelerate utils/dataclasses.py set_mixed_precision: reduce_dtype is the compute one")
+    if (draft.get("parallel.strategy") or "").startswith("zero") and draft.get("parallel.context_kind") == "ulysses":
+        why = "deepspeed runtime/engine.py: with sequence ranks the communication is in seq_parallel_communication_data_type, fp32 unless set"
+        draft.infer("precision.reduce", "fp32", why)
     draft.infer("precision.reduce", draft.get("precision.gradients"), "gradients are reduced in their own dtype")

@@ -179,3 +179,11 @@ def test_one_rank_gathers_nothing_unless_its_parameters_are_on_the_host() -> Non
 
     assert gathered(1, "none") == 0
     assert gathered(1, "cpu") > 0 and gathered(2, "none") > 0
+
+
+def test_ulysses_reduces_in_fp32_unless_told_otherwise() -> None:
+    def bucket(**precision: str) -> int:
+        made = job(parallel={"strategy": "zero3", "shard": 4, "context": 4, "context_kind": "ulysses"}, precision=precision)
+        return next(h.bytes for h in estimate(made).holdings if h.name == "reduce bucket")
+
+    assert bucket() == 2 * bucket(reduce="bf16") == 4 * 1_000_000
