@@ -45,6 +45,8 @@ def communication(ctx: Context) -> Iterator[Holding]:
             {"elements": c.outer.elements - head // each, "bytes_each": each}, FSDP2, layout="gathered", copy_of=source, need="needed",
         )  # fmt: skip
     values = {"block_elements": largest_block(ctx).elements, "bytes_each": each}
+    # a unit gathers the block before it when its output's gradient comes: the root's outputs include the loss, the head's are the logits alone
+    without = {at.BACKWARD_ROOT, at.LOSS_FORWARD} | ({at.LOSS_BACKWARD} if _own_units(ctx) else set())
     if stays_whole(ctx):
         every = sum(u.layers * gathered(ctx, u) for u in c.blocks)
         yield Holding(
@@ -53,7 +55,7 @@ def communication(ctx: Context) -> Iterator[Holding]:
         )  # fmt: skip
         return
     yield Holding(
-        "communication", "gathered block", block, moments - {at.BACKWARD_ROOT, at.LOSS_FORWARD}, "block_elements x bytes_each", values, f"{FSDP2} unshard",
+        "communication", "gathered block", block, moments - without, "block_elements x bytes_each", values, f"{FSDP2} unshard",
         layout="gathered", copy_of=source, need="needed",
     )  # fmt: skip
     yield Holding(
