@@ -82,4 +82,4 @@ for going in (HELD.get("probes") or {}).values():
         sides.append(of_json("probe", of_ledger(going.run, probed, *judge(going.run, probed))))
         break
 show_measured([*sides, measured], data)
-st.caption("Each column is at its own largest moment. What a measurement can not tell apart, activations, logits and temporaries, is one row.")
+st.caption("Each column is at its own largest moment. What a measurement does not tell apart is one row.")

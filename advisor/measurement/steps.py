@@ -13,15 +13,19 @@ import torch
 from advisor.job import Job
 from advisor.ledger import Holding, Ledger, Moment
 from advisor.measurement import real, software, trainers
-from advisor.measurement.counting import CpuCounter, CudaCounter
+from advisor.measurement.counting import PHASES, CpuCounter, CudaCounter
 from advisor.measurement.ranks import Divide
 from advisor.measurement.watching import owned
+from advisor.measurement.watching.session import watch
 from advisor.run import Run
 from advisor.simulation.quantising import DTYPES
 
 WARM, MEASURED = 2, 3
 CLIPPING = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift"})  # max_grad_norm 1.0 is their default
+TOLD = ("activations", "logits", "attention", "gradients")  # what a watched step tells apart; model and optimizer are asked what they own
+REST = "activations, logits, gradients not yet whole, temporaries"
 Say = Callable[[str], None]
+Made = dict[str, dict[str, int]]  # bytes by phase and part
 
 
 def measure(run: Run, device: str, divide: Divide | None = None, say: Say = lambda _: None) -> Ledger:
@@ -42,11 +46,14 @@ def measure(run: Run, device: str, divide: Divide | None = None, say: Say = lamb
     else:  # a framework's own loop divides it itself
         real.fill(model, device)
     optimizer = real.optimizer(model, job)
+    made: Made = {}
     if loop is None:
         held = _plain_loop(model, optimizer, job, device, counter, say)
+        if divide is None:
+            made = _observed(model, optimizer, job, device, say)
     else:
         held = trainers.run(loop, model, optimizer, job, device, counter, warm=WARM, steps=MEASURED, held=lambda: _held(model, optimizer), say=say)
-    return _ledger(counter, held, device, notes if note is None else (note, *notes))
+    return _ledger(counter, held, device, notes if note is None else (note, *notes), made)
 
 
 def _plain_loop(
@@ -62,6 +69,24 @@ def _plain_loop(
         with counter.step(base):
             _step(model, optimizer, job, device, counter, held)
     return held
+
+
+def _observed(model: torch.nn.Module, optimizer: torch.optim.Optimizer, job: Job, device: str, say: Say) -> Made:
+    """What operators made, by phase and part, in one step more that is watched; empty where that can not be told. Nothing of it is counted."""
+    say("one step more, to tell its parts")
+    watched = watch(model, optimizer, checkpointing=False, explain=False)
+    try:
+        with watched:
+            _step(model, optimizer, job, device, None, {})
+    except (RuntimeError, MemoryError):  # what watching itself needs may be what no longer fits; the measured steps did
+        return {}
+    if watched.failed is not None:
+        return {}
+    peaks = {phase: watched.peaks[phase] for phase in ("forward", "loss", "backward", "step") if phase in watched.peaks}
+    found: Made = {phase: parts for phase, (_, parts) in peaks.items() if phase in PHASES}
+    if "loss" in peaks and peaks["loss"][0] > peaks.get("forward", (0, {}))[0]:  # a loss is part of the forward pass to a counter
+        found["forward"] = peaks["loss"][1]
+    return found
 
 
 def _step(
@@ -105,8 +130,10 @@ def _held(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str,
     return {part: (sum(found.values()), max(found, key=lambda name: found[name])) for part, found in sizes.items()}
 
 
-def _ledger(counter: CpuCounter | CudaCounter, held: dict[str, dict[str, tuple[int, str]]], device: str, notes: tuple[str, ...]) -> Ledger:
-    """One moment a phase: what is owned then, and the rest as unattributed, adding up to what the allocator counted."""
+def _ledger(
+    counter: CpuCounter | CudaCounter, held: dict[str, dict[str, tuple[int, str]]], device: str, notes: tuple[str, ...], made: Made | None = None
+) -> Ledger:
+    """One moment a phase: what is owned then, what operators had ``made``, and the rest as unattributed, adding up to what the allocator counted."""
     holdings: list[Holding] = []
     how = "torch.cuda.max_memory_allocated" if device.startswith("cuda") else "torch.profiler memory events"
     for phase, total in counter.peaks.items():
@@ -115,8 +142,13 @@ def _ledger(counter: CpuCounter | CudaCounter, held: dict[str, dict[str, tuple[i
         for part, (size, dtype) in held.get(phase, {}).items():
             rest -= size
             holdings.append(Holding(part, f"{part} held", size, moment, "sum of the tensors owned by model and optimizer", {}, "their storages' sizes", dtype))
+        for part, size in (made or {}).get(phase, {}).items():
+            if part in TOLD and part not in held.get(phase, {}) and 0 < size <= rest:
+                rest -= size
+                says, how_told = f"{part} at the largest moment of a step that was watched", "sum of the storages that operators made and that lived then"
+                holdings.append(Holding(part, says, size, moment, how_told, {}, "torch dispatch: births and deaths of storages"))
         if rest > 0:
-            says = "all else that was allocated: activations, logits, gradients not yet whole, temporaries"
+            says = "all else that was allocated: " + ("buffers of libraries, temporaries of kernels and of the optimizer" if made else REST)
             values = {"counted": total, "owned": total - rest}
             holdings.append(Holding("unattributed", says, rest, moment, "counted - owned", values, f"counted by {how}"))
     reserved = counter.reserved()

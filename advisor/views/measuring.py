@@ -16,6 +16,7 @@ from advisor.views.words import plain, table
 
 MAX_BYTES = 8 * 1024 * 1024
 OWNED = ("weights", "gradients", "optimizer")  # what a measurement can name: tensors of the model and the optimizer
+TOLD = ("activations", "attention", "logits")  # what a watched step tells apart, where the job ran in a plain loop
 OUTSIDE = ("allocator", "context")  # no part of what is allocated
 
 
@@ -42,9 +43,10 @@ def of_text(text: str | bytes) -> tuple[Side | None, Job | None, dict[str, Any],
 
 
 def rows(sides: Sequence[Side]) -> list[tuple[str, list[int | None]]]:
-    """Bytes of each part at each side's own peak. What a measurement can not tell apart (activations, logits, temporaries) is one row for all."""
-    found: list[tuple[str, list[int | None]]] = [(words.part(part), [side.parts.get(part) for side in sides]) for part in OWNED]
-    found.append(("All else that is allocated", [sum(size for part, size in side.parts.items() if part not in (*OWNED, *OUTSIDE)) for side in sides]))
+    """Bytes of each part at each side's own peak. What the measured side, the last, does not tell apart is one row for all."""
+    named = [*OWNED, *(part for part in TOLD if sides[-1].parts.get(part))]
+    found: list[tuple[str, list[int | None]]] = [(words.part(part), [side.parts.get(part) for side in sides]) for part in named]
+    found.append(("All else that is allocated", [sum(size for part, size in side.parts.items() if part not in (*named, *OUTSIDE)) for side in sides]))
     found.append(("**Allocated together**", [side.totals.get("max_allocated") for side in sides]))
     reserved = [side.totals.get("max_reserved") for side in sides]
     if any(side.kind == "measured" and "allocator" in side.parts for side in sides):  # a CPU has no caching allocator to compare with

@@ -55,6 +55,8 @@ def test_one_process(tmp_path: Path) -> None:
     assert held["optimizer"] == pytest.approx(8 * PARAMETERS, rel=0.001)  # two fp32 moments 8
     assert held["weights"] == pytest.approx(4 * PARAMETERS, rel=0.01)
     assert sum(held.values()) == found["totals"]["max_allocated"]["expected"]
+    assert held["logits"] >= 4 * 2 * 64 * 256  # at least one in fp32 [micro_batch, seq_len, vocab]
+    assert held["activations"] > 0 and held.get("unattributed", 0) < 0.02 * sum(held.values())  # all but some is told apart
     assert found["phases"]["step"] >= 16 * PARAMETERS  # weights 4 + gradients 4 + moments 8
     from advisor.accuracy import measured
 

@@ -125,7 +125,7 @@ class Stepping:
             return
         observer.phase = "step"
         observer.tally.gradients(own for own, known in owned.by_storage(self.model, None).items() if known.part == "gradients")
-        if observer.fp16 or self.step in RATED or (self._pace.full and self._pace.look(self.step)):
+        if observer.fp16 or self.step in RATED:
             lost = self._gradients.look(self.model, self.step, scaled=observer.fp16)
             self.event("gradients", step=self.step, layers=self._gradients.worst())
             if lost is not None:
