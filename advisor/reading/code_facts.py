@@ -13,14 +13,15 @@ import warnings
 from collections.abc import Iterator
 
 from advisor.reading import code_of_lightning
-from advisor.reading.code_of_files import GRAPHLESS, Found, called, hooks, keeps_detached, left_on_card, loads, widens
+from advisor.reading.code_of_files import GRAPHLESS, Found, called, hooks, keeps_detached, kept_models, left_on_card, loads, retries, turned_off, widens
 from advisor.reading.pattern import pattern
 
 MOST = 400_000  # characters of one text that are parsed
 DEPTH = 90  # levels of indentation or brackets: deeper code is no one's training script
 _PYTHON = pattern(r"^[ \t]*(?:import |from \w[\w.]* import |def \w+\(|class \w+|for \w.* in .*:|with .*:|@\w|\w[\w.]* ?(?:\+=|=) ?\w)", re.MULTILINE)
 _TELLING = pattern(
-    r"\.append\(|\+=|\.backward\(|\.eval\(\)|torch\.load\(|FSDP\(|fully_shard\(|\.initialize\(|\.prepare\(|from_pretrained\(|init_process_group|hook\(|\.float\(\)|to\(torch\.float32"
+    r"\.append\(|\+=|\.backward\(|\.eval\(\)|torch\.load\(|FSDP\(|fully_shard\(|\.initialize\(|\.prepare\(|from_pretrained\(|init_process_group|hook\(|\.float\(\)|to\(torch\.float32|"
+    r"@(?:functools\.)?(?:lru_)?cache\b|\bexcept\b[^\n]*(?:RuntimeError|OutOfMemory|Exception)|\.detach\(\)|checkpointing"
 )
 _OFF_CARD = pattern(r"\.(?:item|cpu|numpy|tolist|size|shape)\b|\b(?:float|int|len|str)\(|device=['\"]cpu")
 _TENSOR = pattern(
@@ -99,6 +100,9 @@ def _of_tree(tree: ast.Module) -> Iterator[Found]:
     yield from widens(tree)
     yield from left_on_card(tree)
     yield from keeps_detached(tree)
+    yield from retries(tree)
+    yield from turned_off(tree)
+    yield from kept_models(tree)
 
 
 def _own(scope: ast.AST) -> Iterator[ast.AST]:

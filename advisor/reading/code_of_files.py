@@ -162,8 +162,11 @@ def keeps_detached(tree: ast.Module) -> Iterator[Found]:
     for node in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)):
         if re.match(r"_?(?:do_|run_)?(?:test|valid|eval|val|infer|predict)", node.name):
             continue  # an evaluation's batches: of the evaluation as a whole
+        if any("cache" in ast.unparse(d) for d in node.decorator_list) and _MADE_ON_CARD.search(ast.unparse(node)):
+            yield Found("keeps-detached", f"@{ast.unparse(node.decorator_list[0])} of {node.name}", node.lineno)  # functools keeps what it returned
         given = {a.arg for a in (*node.args.args, *node.args.kwonlyargs)}
         own = {t.id for n in ast.walk(node) if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)}
+        yield from _cached(node, given | own, text)
         for call in (n for n in ast.walk(node) if isinstance(n, ast.Call)):
             if called(call) not in ("append", "extend") or len(call.args) != 1 or not isinstance(call.func, ast.Attribute):
                 continue
@@ -176,3 +179,103 @@ def keeps_detached(tree: ast.Module) -> Iterator[Found]:
                 continue
             if f"{ast.unparse(call.func.value)}.clear(" not in text:
                 yield Found("keeps-detached", ast.unparse(call), call.lineno)
+
+
+def _cached(node: ast.FunctionDef | ast.AsyncFunctionDef, own: set[str], text: str) -> Iterator[Found]:
+    """Tensors put under a key into a dict that is neither the function's nor given to it, or is an attribute: it grows with its keys."""
+    for assign in (n for n in ast.walk(node) if isinstance(n, ast.Assign)):
+        target = assign.targets[0]
+        if not isinstance(target, ast.Subscript) or isinstance(target.slice, ast.Slice | ast.Constant):
+            continue
+        holder, value = ast.unparse(target.value), ast.unparse(assign.value)
+        if re.fullmatch(r"\w+", holder) and holder in own:
+            continue
+        if (
+            _TENSOR_LIKE.search(value)
+            and not _OFF.search(value)
+            and not _SCALAR.search(value)
+            and not re.search(rf"\b{re.escape(holder)}\.(?:clear|pop)\(", text)
+        ):
+            yield Found("keeps-detached", ast.unparse(assign), assign.lineno)
+
+
+def kept_models(tree: ast.Module) -> Iterator[Found]:
+    """Whole models, on the card, that a loop builds and adds to a list: each turn's stays beside the next."""
+    for loop in (n for n in ast.walk(tree) if isinstance(n, ast.For | ast.While)):
+        inner = [n for child in loop.body for n in ast.walk(child)]
+        built = {
+            t.id
+            for n in inner
+            if isinstance(n, ast.Assign) and (_ON_CARD.search(ast.unparse(n.value)) or re.search(r"Trainer\(|from_pretrained\(", ast.unparse(n.value)))
+            for t in n.targets
+            if isinstance(t, ast.Name)
+        }
+        for call in (n for n in inner if isinstance(n, ast.Call) and called(n) == "append" and len(n.args) == 1):
+            if isinstance(call.args[0], ast.Name) and call.args[0].id in built and _WHOLE.search(call.args[0].id):
+                yield Found("keeps-models", ast.unparse(call), call.lineno)
+
+
+_WHOLE = pattern(r"^(?:\w*_)?(?:model|net|network|trainer|engine|learner|agent|policy|clf|classifier)\d?$")
+_MADE_ON_CARD = pattern(r"device\s*=|\.cuda\(|\.to\([^)]*(?:cuda|device)")
+_CAUGHT = pattern(r"RuntimeError|OutOfMemoryError|\bException\b|BaseException|OOM")
+_RETRIES = frozenset({"fit", "train", "run", "main", "forward", "step", "train_step", "training_step", "train_one_epoch"})
+
+
+def retries(tree: ast.Module) -> Iterator[Found]:
+    """A failed try whose exception is kept, or whose next try runs inside the ``except``: its frames, and every tensor in them, stay alive.
+
+    Python deletes the name after ``except ... as e``, not what else refers to the exception.
+    """
+    around = {t: f.name for f in ast.walk(tree) if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) for t in ast.walk(f) if isinstance(t, ast.Try)}
+    for node in (n for n in ast.walk(tree) if isinstance(n, ast.Try)):
+        tried = {ast.unparse(c.func) for child in node.body for c in ast.walk(child) if isinstance(c, ast.Call)}
+        tried |= {around[node], f"self.{around[node]}"} if node in around else set()
+        for handler in node.handlers:
+            kind = ast.unparse(handler.type) if handler.type is not None else ""
+            if not _CAUGHT.search(kind) and handler.type is not None:
+                continue
+            inside = [n for child in handler.body for n in ast.walk(child)]
+            kept = next((n for n in inside if handler.name and _keeps(n, handler.name)), None)
+            again = next(
+                (n for n in inside if isinstance(n, ast.Call) and ast.unparse(n.func) in tried and (called(n) in _RETRIES or _own_function(n, tree))), None
+            )
+            found = kept or again
+            if found is not None:
+                yield Found("keeps-exception" if found is kept else "retries-in-except", ast.unparse(found), getattr(found, "lineno", handler.lineno))
+
+
+def _keeps(node: ast.AST, name: str) -> bool:
+    """Whether a statement binds the exception itself to something that outlives the handler."""
+    if isinstance(node, ast.Call) and called(node) in ("append", "add", "put"):
+        return any(isinstance(a, ast.Name) and a.id == name for a in node.args)
+    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id == name
+
+
+def _own_function(call: ast.Call, tree: ast.Module) -> bool:
+    return any(isinstance(n, ast.FunctionDef) and n.name == called(call) for n in ast.walk(tree))
+
+
+_ENABLES = frozenset({"gradient_checkpointing_enable", "enable_gradient_checkpointing", "_set_gradient_checkpointing"})
+
+
+def turned_off(tree: ast.Module) -> Iterator[Found]:
+    """Checkpointing is enabled on a module that is then put into evaluation mode and trained: transformers and diffusers ask ``self.training`` too.
+
+    ``if self.gradient_checkpointing and self.training`` (transformers modeling_layers.py GradientCheckpointingLayer), ``if torch.is_grad_enabled()
+    and self.gradient_checkpointing`` (diffusers since 0.32; ``self.training and`` before).
+    """
+    calls = sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda c: (c.lineno, c.col_offset))
+    on = {ast.unparse(c.func.value) for c in calls if called(c) in _ENABLES and isinstance(c.func, ast.Attribute)}
+    if not on or not any(called(c) in _TRAINS for c in calls):
+        return
+    modes: dict[str, ast.Call] = {}
+    for call in calls:
+        if isinstance(call.func, ast.Attribute) and called(call) in ("eval", "train") and not (call.args and ast.unparse(call.args[0]) == "True"):
+            modes[ast.unparse(call.func.value)] = call
+    for owner, call in modes.items():
+        if called(call) == "eval" and any(name == owner or name.startswith(f"{owner}.") for name in on):
+            yield Found("checkpoints-in-eval", ast.unparse(call), call.lineno)
+    for node in (n for n in ast.walk(tree) if isinstance(n, ast.Assign)):
+        target = node.targets[0]
+        if isinstance(target, ast.Attribute) and target.attr == "gradient_checkpointing" and ast.unparse(node.value) == "False":
+            yield Found("checkpointing-unset", ast.unparse(node), node.lineno)

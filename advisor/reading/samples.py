@@ -40,7 +40,10 @@ _BAR = lazily(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
 _RANK = lazily(r"^\s*\[?rank\s?:?\s?(\d{1,5})\b", re.IGNORECASE)
 
 
-_OF_A_FAILURE = ("tried to allocate", "out of memory", "by pytorch", "total capac", "memory in use", "already allocated")
+_OF_A_FAILURE = (
+    "tried to allocate", "out of memory", "allocated by pytorch", "reserved by pytorch", "total by pytorch", "total capac", "memory in use",
+    "already allocated",
+)  # fmt: skip
 
 
 def samples_of(text: Excerpt) -> list[Sample]:

@@ -115,10 +115,19 @@ def failure_told(texts: Sequence[Excerpt]) -> Failure | None:
     last: Failure | None = None
     for where, sentence in _sentences(texts):
         if states(sentence):
-            frames = _shown(texts, where)
+            frames = _shown(texts, where) or _named_call(where, sentence)
             phase = moment(sentence) or (decided[0] if (decided := phase_of(frames)) is not None else None)
             last = Failure(kind="gpu-memory", where=where, text=sentence[:400], phase=phase, frames=frames, details=(("told", "in words"),))
     return last or _of_the_host(texts)
+
+
+_CALL = pattern(r"\b(?:at|in|on|during|inside|calling|when|line|from)\b[^.?!]{0,24}?`?\b((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*\((?:[^()\n]{0,80})\))`?")
+
+
+def _named_call(where: str, sentence: str) -> tuple[Frame, ...]:
+    """The call that the sentence itself names as its place: "it is out of memory at logits.float()"."""
+    found = _CALL.search(sentence)
+    return () if found is None else (Frame(where, "", 0, "", found[1]),)
 
 
 def _of_the_host(texts: Sequence[Excerpt]) -> Failure | None:

@@ -23,7 +23,7 @@ from advisor.rules.tensors import SEGMENT_FROM, WIDTHS, Candidate, candidates, r
 from advisor.run import Run
 from advisor.units import MIB, show
 
-_LENGTH = pattern(r"(?<![\d.])\d{4,7}(?![\d.])")
+_LENGTH = pattern(r"(?<![\d.])\d{4,7}(?![\d.])(?!\s?(?:[KMG]i?B|[KMG]\b|/))")
 
 
 class Match(Struct, frozen=True):

@@ -18,9 +18,17 @@ from advisor.units import GIB, MIB, show
 LEAST_POINTS = 3
 _FIGURE = pattern(r"(\d{1,7}(?:\.\d+)?)\s*(GiB|GB|MiB|MB)\b", re.IGNORECASE)
 _FIGURES_IN_LABEL = pattern(r"\s*\d+(?:\.\d+)?\s*")
+_SIZE_IN_LABEL = pattern(r"\d\s*(?:GiB|GB|MiB|MB)\b", re.IGNORECASE)
+# a place inside one pass: what is held rises there in every step, and falls with it
+_WITHIN = pattern(
+    r"\b(?:backward|forward|recomput\w+)\b[^\n]{0,40}(?:%|\b(?:layers?|blocks?|modules?|stage|of the)\b)|"
+    r"\b(?:layers?|blocks?)\W{0,3}(?:\d|#)[^\n]{0,40}\b(?:backward|forward)\b|"
+    r"\b(?:half ?way|part) (?:through|of) the (?:backward|forward)\b",
+    re.IGNORECASE,
+)
 _PROGRESS = pattern(r"\b(\d{1,8})/(\d{1,8}) \[")
 _STEP = pattern(r"(?:\bstep|\biter(?:ation)?|global_step)['\"]?\s*[:=]?\s*(\d{1,9})\b", re.IGNORECASE)
-_AFTER = pattern(r"\bafter (?:about |some |around |roughly |~ ?)?(\d[\d,]{1,9}) (?:steps|iterations|iters|updates|batches)\b", re.IGNORECASE)
+_AFTER = pattern(r"\b(?:after|for) (?:about |some |around |roughly |~ ?)?(\d[\d,]{1,9}) (?:steps|iterations|iters|updates|batches)\b", re.IGNORECASE)
 _OF_LENGTH = pattern(r"\b(?:len|length|longest|tokens?|seq|shape|size)\b", re.IGNORECASE)  # a line that shows what the peak follows
 _UNITS = {"gib": GIB, "gb": GIB, "mib": MIB, "mb": MIB}  # torch scripts divide by 2**30 whatever they print behind it
 READABLE = 40  # characters of a label; a longer one is a whole line with its numbers cut out
@@ -67,7 +75,7 @@ def of(evidence: Evidence, figure: Callable[[Sample], int | None]) -> tuple[Seri
     for number, sample in enumerate(evidence.samples):
         value = figure(sample)
         if value is not None:
-            groups.setdefault((_FIGURES_IN_LABEL.sub("#", sample.label), sample.rank), []).append(
+            groups.setdefault((_FIGURES_IN_LABEL.sub("#", _named(sample.label)), sample.rank), []).append(
                 (sample.step if sample.step is not None else number, value, sample.where)
             )
     if not groups and figure is _allocated_of:
@@ -79,6 +87,12 @@ def of(evidence: Evidence, figure: Callable[[Sample], int | None]) -> tuple[Seri
         if len(points) >= LEAST_POINTS:
             out.append(Series(label.replace("#", " ").strip(), points[-1][2], tuple(p[0] for p in points), tuple(p[1] for p in points)))
     return tuple(out)
+
+
+def _named(label: str) -> str:
+    """A label up to its first figure: what a line says after it need not be said each time."""
+    end = _SIZE_IN_LABEL.search(label)
+    return label if end is None else label[: end.end()]
 
 
 def allocated(evidence: Evidence) -> tuple[Series, ...]:
@@ -117,11 +131,65 @@ def growing(evidence: Evidence) -> str | None:
     The maximum of a steady run stands still after the first steps: one that rises by as much at each step follows something that is kept.
     """
     for series in (*allocated(evidence), *(s for s in peaks(evidence) if not _OF_LENGTH.search(s.label))):
-        if series.even and not _steps_differ(series):
+        if series.even and not _steps_differ(series) and not _WITHIN.search(series.label):
             span = f"{show(series.values[0])} to {show(series.values[-1])} over {series.steps[-1] - series.steps[0]:,} steps"
             named = series.label if 0 < len(series.label) <= READABLE else "the memory that is printed with each step"
             return f"{named} rises from {span}, about {show(series.slope)} each"
     return None
+
+
+def in_backward(evidence: Evidence) -> tuple[Sample, Sample] | None:
+    """The first and the last of the figures that are printed at places of one backward pass, where they rise; one before the pass counts as its start."""
+    found: list[Sample] = []
+    before: Sample | None = None
+    for sample in evidence.samples:
+        if sample.allocated_bytes is None:
+            continue
+        if "backward" in sample.label.lower() and (_WITHIN.search(sample.label) or "before" not in sample.label.lower()):
+            found.append(sample)
+        elif not found:
+            before = sample
+    within = [s for s in found if _WITHIN.search(s.label)]
+    if not within:
+        return None
+    points = [*([before] if before is not None else []), *within]
+    values = [s.allocated_bytes or 0 for s in points]
+    rises = len(points) >= 2 and all(b >= a for a, b in pairwise(values)) and values[-1] >= 1.2 * values[0]
+    return (points[0], points[-1]) if rises else None
+
+
+_CLEANED = pattern(
+    r"\b(?:fail\w*|OOM\w*|caught|retr(?:y|ying|ied)|except\w*|after (?:del\b|deleting|gc|empty_?cache|clean\w*|clear\w*|freeing|the (?:error|failure)))|"
+    r"\b(?:del \w+|gc\.collect|empty_cache)\b",
+    re.IGNORECASE,
+)
+LEFT = 0.5  # of the card, still allocated after a failed try: what a try leaves by itself is nothing
+_RUN = pattern(r"\b(?:run|trial|fold|experiment|attempt|try|round|session|model|sweep|seed|config(?:uration)?) ?#?(\d{1,4})\b", re.IGNORECASE)
+
+
+def left_behind(evidence: Evidence) -> str | None:
+    """The sentence where most of the card stays allocated after a failed try or a clean-up that should have given it back."""
+    capacity = evidence.failure.capacity_bytes if evidence.failure is not None else None
+    least = min((s.allocated_bytes for s in evidence.samples if s.allocated_bytes is not None), default=0)
+    for sample in evidence.samples:
+        held = sample.allocated_bytes
+        if held is None or not _CLEANED.search(sample.label):
+            continue
+        if held >= (LEFT * capacity if capacity else 4 * GIB) and held >= 2 * least:
+            return f"{show(held)} stay allocated after that ({sample.where}: {sample.label[:60]})"
+    return None
+
+
+def between_runs(evidence: Evidence) -> str | None:
+    """The sentence where what is allocated rises with the number of the run, trial or fold that a line names."""
+    found: dict[int, tuple[int, str]] = {}
+    for sample in evidence.samples:
+        if sample.allocated_bytes is not None and (named := _RUN.search(sample.label)) is not None:
+            found.setdefault(int(named[1]), (sample.allocated_bytes, sample.where))
+    values = [found[n][0] for n in sorted(found)]
+    if len(values) < 2 or any(b <= a for a, b in pairwise(values)) or values[-1] - values[0] < GIB // 2:
+        return None
+    return f"from run {min(found)} to run {max(found)} what is allocated rises from {show(values[0])} to {show(values[-1])} ({found[max(found)][1]})"
 
 
 FILLS = 0.25  # of what is held at the end, from which on what came step by step is no workspace that warms up
@@ -130,7 +198,7 @@ FILLS = 0.25  # of what is held at the end, from which on what came step by step
 def fills(evidence: Evidence) -> str | None:
     """What is kept of each step is most of what is held at the end: no part of one step is why it ended."""
     for series in allocated(evidence) or peaks(evidence):
-        if not series.even or _steps_differ(series):  # what is even rises, so that its last value is above zero
+        if not series.even or _steps_differ(series) or _WITHIN.search(series.label):  # what is even rises, so that its last value is above zero
             continue
         share = (series.values[-1] - series.values[0]) / series.values[-1]
         if share >= FILLS:

@@ -9,6 +9,7 @@ import re
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
+from advisor.run import Run
 
 _MEMORY = r"(?:memory|VRAM|RAM|footprint)"
 _UP = r"(?:increas\w+|grow\w*|ris(?:es|ing|e)|climb\w*|accumulat\w+|build\w* up|creep\w*|go(?:es|ing)? up|leak\w*)"
@@ -60,11 +61,17 @@ _AGAIN = pattern(
     r"[^.?!]{0,60}\b(?:OOMs?|out of memory|fails?|crash\w*)\b|"
     r"\b(?:have|had|need|needs) to restart\b[^.?!]{0,40}\b(?:kernel|runtime|notebook|server|session|process|python)\b[^.?!]{0,30}\b(?:every|each) time\b|"
     r"\b(?:re-?run\w*|re-?execut\w+|run(?:ning)? (?:it|the (?:same )?cell|this cell) again)\b[^.?!]{0,80}\b(?:no more memory|OOMs?|out of memory)\b|"
+    r"\b(?:in|with|from|after) a (?:fresh|new|clean|separate) (?:python )?(?:interpreter|process|session|kernel|runtime|shell)\b[^.?!]{0,40}"
+    r"\b(?:works?|fine|runs?|fits?|trains?|ok)\b|"
+    r"\b(?:every|each|all|any) (?:later|following|subsequent|next|other|further) (?:cells?|runs?|calls?|trials?|attempts?)\b[^.?!]{0,40}"
+    r"\b(?:OOMs?|out of memory|fails?|crash\w*)\b|"
+    r"\b(?:until|unless) I (?:restart|kill|reset)\b[^.?!]{0,30}\b(?:kernel|runtime|notebook|session|python|process)\b|"
     r"重启[^。？?]{0,10}(?:就好|正常|可以|没问题)|第(?:二|2|三)次[^。？?]{0,16}(?:OOM|爆显存|显存不足)",
     re.IGNORECASE,
 )
 _UNEVEN = pattern(
-    r"\b(?:one|single|some|few|a) (?:rank|expert|gpu)s?\b[^.?!]{0,20}\b(?:gets?|receiv\w+|takes?|sees?|has|have)\b[^.?!]{0,12}"
+    r"\b(?:(?:one|single|some|few|a|its|that|this|hot|busiest) (?:rank|expert|gpu)s?|(?:rank|expert|gpu) ?\d{1,4})\b[^.?!]{0,20}"
+    r"\b(?:gets?|receiv\w+|takes?|sees?|has|have)\b[^.?!]{0,12}"
     r"(?:\b[5-9]\d ?%|\bmost\b|\b(?:nearly |almost )?all\b|\bfar more\b|\b\d{1,3} ?x\b|\btimes\b)[^.?!]{0,16}\btokens\b",
     re.IGNORECASE,
 )
@@ -91,10 +98,17 @@ _NO_DIFFERENCE = pattern(
     re.IGNORECASE,
 )
 _FIRST = r"(?:GPU|card|device|cuda)[ :]?0\b"
-_PROCESSES = r"(?:each|every|all|both)\b[^.?!]{0,20}\b(?:scripts?|process\w*|ranks?|workers?|jobs?)\b"
-_HOLDS = r"(?:occup\w+|hold(?:s|ing)?|used?|uses|fill\w*|memory|puts?|place[sd]?|load(?:s|ed)?|land(?:s|ed)?|sits?|allocat\w+|runs?|go(?:es)?)\b"
+_PROCESSES = r"(?:each|every|all|both)\b[^.?!]{0,20}\b(?:scripts?|process\w*|ranks?|workers?|jobs?|tasks?)\b"
+_HOLDS = (
+    r"(?:occup\w+|hold(?:s|ing)?|used?|uses|fill\w*|memory|puts?|place[sd]?|load(?:s|ed)?|land(?:s|ed)?|sits?|shows? up|showed up|appears?|ends? up|"
+    r"allocat\w+|runs?|go(?:es)?)\b"
+)
 _FIRST_CARD = pattern(
-    rf"\b{_FIRST}[^.?!]{{0,60}}\b{_HOLDS}[^.?!]{{0,60}}\b{_PROCESSES}|\b{_PROCESSES}[^.?!]{{0,40}}\b{_HOLDS}[^.?!]{{0,30}}\b{_FIRST}",
+    rf"\b{_FIRST}[^.?!]{{0,60}}\b{_HOLDS}[^.?!]{{0,60}}\b{_PROCESSES}|\b{_PROCESSES}[^.?!]{{0,40}}\b{_HOLDS}[^.?!]{{0,30}}\b{_FIRST}|"
+    # what stands on the first card beside its own rank: processes or contexts of the others
+    rf"\b(?:extra|additional|other|more|several|\d)\b[^.?!]{{0,20}}\b(?:process(?:es)?|contexts?|ranks?|workers?)\b[^.?!]{{0,60}}\b(?:on|in|to) (?:the )?"
+    rf"(?:{_FIRST}|first (?:gpu|card|device))|"
+    rf"\b(?:rank|process|worker) [1-9]\d?\b[^.?!]{{0,40}}\b(?:allocat\w+|use[sd]?|tak\w+|occup\w+|has|hold\w*)\b[^.?!]{{0,40}}\b{_FIRST}",
     re.IGNORECASE,
 )
 _RUN = r"(?:scripts?|configs?|configurations?|commands?|setups?|code|runs?|settings|jobs?)"
@@ -105,6 +119,7 @@ _WORKED = pattern(
     re.IGNORECASE,
 )
 LONGEST = 1500
+_PERCENT = pattern(r"(\d{1,4}\.\d{1,2})\s?GiB\s?\((\d{1,3}\.\d{1,2})%\)")
 
 
 def _first(evidence: Evidence, seen: re.Pattern[str]) -> tuple[str, str] | None:
@@ -193,6 +208,18 @@ def uneven_tokens(evidence: Evidence) -> str | None:
     """One rank or expert receives most of the tokens."""
     found = _first(evidence, _UNEVEN)
     return f"most tokens go to one rank or expert, as is written in {found[0]}" if found is not None else None
+
+
+def most_used(run: Run, evidence: Evidence) -> tuple[int | None, int | None]:
+    """The most that a run prints as allocated, reserved or used on a card, and the card's size, bytes; ``None`` where one is not known."""
+    figures = [s.device_used_bytes or s.peak_reserved_bytes or s.reserved_bytes or s.peak_allocated_bytes or s.allocated_bytes for s in evidence.samples]
+    figures += [d.used_bytes for d in evidence.devices]
+    totals = [d.total_bytes for d in evidence.devices if d.total_bytes]
+    for line in evidence.lines if not totals else ():
+        if (found := _PERCENT.search(line.text)) is not None and float(found[2]) > 0:  # torchtitan components/metrics.py prints both
+            totals.append(round(float(found[1]) * (1 << 30) * 100 / float(found[2])))
+    used = max((f for f in figures if f), default=None)
+    return used, max(totals, default=None) or (run.usable[0] if run.usable else None)
 
 
 def names_sharding(evidence: Evidence) -> bool:

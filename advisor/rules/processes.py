@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.units import GIB, show
+from advisor.units import GIB, MIB, show
 
 _DUPLICATE = pattern(r"Duplicate GPU detected", re.IGNORECASE)  # NCCL init.cc
 
@@ -44,6 +44,62 @@ def crowded(evidence: Evidence) -> str | None:
         name, count = names.most_common(1)[0] if names else ("", 0)
         if count >= 2 and empty and "python" in name.lower():
             return f"{count} processes named {name} share GPU {device.index} while GPU {empty[0].index} is empty"
+    return None
+
+
+_DESKTOP = pattern(r"Xorg|gnome|kwin|compiz|firefox|chrome|Xwayland|explorer\.exe|dwm\.exe", re.IGNORECASE)
+CONTEXT = (
+    100 * MIB,
+    1600 * MIB,
+)  # what a process that computes elsewhere leaves on a card: a CUDA context, from Pascal's 150 MiB to 1.5 GiB with eager kernels
+
+
+def contexts(evidence: Evidence) -> str | None:
+    """Beside one large process a card bears others of the same program that are all as small as a context: ranks that touched the first card."""
+    for device in evidence.devices:
+        sized = sorted(((p.used_bytes, p.name) for p in device.processes if p.used_bytes and p.name and not _DESKTOP.search(p.name)), reverse=True)
+        if len(sized) < 3:
+            continue
+        (largest, name), rest = sized[0], sized[1:]
+        small = [size for size, other in rest if other == name and CONTEXT[0] <= size <= CONTEXT[1]]
+        if len(small) >= 2 and len(small) == len(rest) and max(small) <= 1.2 * min(small) and largest > 2 * max(small):
+            return (
+                f"{len(small)} more processes of the same program are on GPU {device.index if device.index is not None else '?'} with {show(small[0])} each, "
+                "a bare context: ranks whose card is another one"
+            )
+    return None
+
+
+def all_here(evidence: Evidence) -> str | None:
+    """Several processes of one program, started together and about as large as each other, sit on one card and on no other."""
+    if len({d.index for d in evidence.devices if d.processes}) != 1:
+        return None
+    for device in evidence.devices:
+        own = [p for p in device.processes if p.used_bytes and p.pid is not None and p.name]
+        groups: dict[str | None, list[tuple[int, int]]] = defaultdict(list)
+        for p in own:
+            groups[p.name].append((p.pid or 0, p.used_bytes or 0))
+        for together in groups.values():
+            pids, sizes = [pid for pid, _ in together], [size for _, size in together]
+            if len(together) >= 2 and max(pids) - min(pids) <= 8 * len(together) and min(sizes) >= GIB and max(sizes) <= 1.25 * min(sizes):
+                return f"{len(together)} processes that were started together hold about {show(sizes[0])} each on GPU {device.index}"
+    return None
+
+
+_DEVICE_OF_RANK = pattern(r"\brank\W{0,3}(\d{1,4})\b[^\n]{0,60}?\b(?:cuda|gpu|device)\W{0,3}(?:cuda:)?(\d{1,2})\b(?!\s?[GM]i?B)", re.IGNORECASE)
+NODE = 8  # cards of a node at most: ranks further apart than that may rightly print the same index
+
+
+def same_device_printed(evidence: Evidence) -> str | None:
+    """Whether ranks of one node print the same device as theirs."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for line in evidence.lines:
+        if (m := _DEVICE_OF_RANK.search(line.text)) is not None and "ried to allocate" not in line.text:
+            found[int(m[2])].add(int(m[1]))
+    for device, ranks in found.items():
+        near = [(a, b) for a in sorted(ranks) for b in sorted(ranks) if a < b < a + min(NODE, 4)]
+        if near and not any(ranks & others for index, others in found.items() if index != device):
+            return f"ranks {near[0][0]} and {near[0][1]} both print device {device}"
     return None
 
 

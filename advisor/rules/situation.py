@@ -213,6 +213,29 @@ def loads_weights(evidence: Evidence) -> bool:
     return not any(_OPTIMIZER_SETUP.search(f"{frame.function}: {frame.code}") for frame in evidence.frames)
 
 
+_WRAPS = pattern(
+    r"_prepare_fsdp2|fsdp2_(?:prepare_model|load_full_state_dict)|:?fully_shard\b|FullyShardedDataParallel\(|\bFSDP\(|fully_sharded_data_parallel\.py:__init__|"
+    r"_auto_wrap|_init_param_handle",
+    re.IGNORECASE,
+)
+
+
+def wraps(evidence: Evidence) -> bool:
+    """Whether the failure comes while a model that was loaded before is divided by FSDP."""
+    frames = [f"{frame.file}:{frame.function}: {frame.code}" for frame in evidence.frames]
+    return any(_WRAPS.search(text) for text in frames) and not any("from_pretrained" in text for text in frames)
+
+
+_OWN_MOVE = pattern(r"\.(?:cuda\(|to\([^)]*(?:cuda|device|rank))|:_move_model_to_device|:model_to_device|:place_model_on_device", re.IGNORECASE)
+_OWN_FILE = pattern(r"^[\w.-]+\.py:|^(?:transformers/trainer|lightning/|pytorch_lightning/)")
+
+
+def moved_whole(evidence: Evidence) -> bool:
+    """Whether the script or its trainer moves a whole module: not a wrapper that is about to divide it."""
+    frames = [f"{frame.file}:{frame.function}: {frame.code}" for frame in evidence.frames]
+    return any(_MOVES.search(text) for text in frames[-4:]) and any(_OWN_FILE.search(text) and _OWN_MOVE.search(text) for text in frames)
+
+
 def weights_exceed(run: Run, evidence: Evidence) -> str | None:
     """Whether the weights that one rank has to hold are larger than the card: then it fails before any activation exists."""
     from advisor.rules.counters import of

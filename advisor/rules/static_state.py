@@ -132,6 +132,8 @@ def narrowed(cause: str, part: str, least: float) -> tuple[Mark, Mark]:
         return exceeds(run, evidence) if large(run, evidence) else None
 
     def unsure(run: Run, evidence: Evidence) -> str | None:
+        if part == "optimizer" and in_phase(evidence, "forward", "loss", "backward"):
+            return None  # torch makes the states in the first step, after them
         return may_exceed(run, evidence) if large(run, evidence) else None
 
     return (

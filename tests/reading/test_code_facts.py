@@ -129,3 +129,32 @@ def test_only_so_many_helpers_and_names_are_followed() -> None:
     far = "def norm(p):\n" + "".join(f"    g{i + 1} = g{i}.detach()\n" for i in reversed(range(1, 40))) + "    g1 = p.grad\n    total = g{0}.float()\n"
     assert [f.what for f in code_facts(far.format(3))] == ["widens-gradients"]
     assert code_facts(far.format(39)) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "while True:\n    try:\n        fit(bs); break\n    except RuntimeError as e:\n        errors.append(e)\n        bs //= 2\n",
+        "try:\n    train(64)\nexcept torch.cuda.OutOfMemoryError:\n    train(32)\n",
+        "def run(batch):\n    try:\n        model(batch).loss.backward()\n        return run(batch)\n    except RuntimeError:\n        run(batch[::2])\n",
+    ],
+)
+def test_a_failed_try_that_is_kept(code: str) -> None:
+    assert {"keeps-exception", "retries-in-except"} & {f.what for f in code_facts(code)}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "try:\n    train(64)\nexcept RuntimeError as e:\n    failed = True\n    print(e)\nif failed:\n    train(32)\n",
+        "try:\n    load(path)\nexcept FileNotFoundError as e:\n    errors.append(e)\n",
+    ],
+)
+def test_a_try_outside_the_except_keeps_nothing(code: str) -> None:
+    assert not {"keeps-exception", "retries-in-except"} & {f.what for f in code_facts(code)}
+
+
+def test_checkpointing_in_evaluation_mode() -> None:
+    code = "unet.enable_gradient_checkpointing()\nunet.eval()\nloss = step(unet)\nloss.backward()\n"
+    assert "checkpoints-in-eval" in {f.what for f in code_facts(code)}
+    assert "checkpoints-in-eval" not in {f.what for f in code_facts(code.replace("unet.eval()", "unet.eval()\nunet.train()"))}

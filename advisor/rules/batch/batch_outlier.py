@@ -79,7 +79,7 @@ def _budget(run: Run, evidence: Evidence) -> str | None:
 
 _DIMENSIONS = pattern(
     r"torch\.Size\(\[([\d, ]{1,60})\]\)|\bshape\W{1,4}([\d, ]{1,60})[\])]|"
-    r"\b(?:seq_?len(?:gth)?s?|num_tokens|n_tokens|tokens|frames|n_frames|length)\W{1,3}(\d{1,9})\b",
+    r"\b(?:seq_?len(?:gth)?s?|num_tokens|n_tokens|tokens(?: in (?:this |the )?batch)?|frames|n_frames|length)\W{1,3}(\d{1,9})\b",
     re.IGNORECASE,
 )
 LONGER = 2.0  # times the longest that went through before
@@ -141,6 +141,18 @@ RULE = Rule(
             "the last one is the longest",
             "activations have a row for each token: those of a batch are as large as what it is given",
             when=_last_is_longest,
+        ),
+        Mark(
+            "batch-outlier-told",
+            2.8,
+            "one sample is said to be the one",
+            "a padded batch is as long as its longest sample",
+            pattern=r"\b(?:always|every time|each time|only)\b[^.?!\n]{0,40}\b(?:same|one|certain|particular|specific) (?:\w+ )?"
+            r"(?:sample|batch|example|document|step|file|image)\b|"
+            r"\b(?:a few|some|one|single|rare|occasional\w*|very) (?:\w+ )?(?:sequences?|samples?|examples?|documents?|sentences?|clips?)\b[^.?!\n]{0,30}"
+            r"\b(?:much|far|way|times|extremely|very|unusually) (?:\w+ )?long(?:er)?\b",
+            on="line",
+            when=lambda _, e: "" if e.failure is not None and in_phase(e, "forward", "loss", "backward", None) else None,
         ),
         Mark("batch-outlier-peaks", 1.5, "peaks differ", "max_memory_allocated by step", when=_peaks_vary),
         Mark("batch-outlier-floor", 2.0, "steady between steps", "memory_allocated before each step", when=_floor_steady),

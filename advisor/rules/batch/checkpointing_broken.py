@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
-from advisor.rules import observed
+from advisor.rules import observed, tried
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import ADAPTER, checkpoints, in_phase
@@ -25,6 +25,12 @@ def _fault(run: Run, _evidence: Evidence) -> Run | None:
     return run.deviating(ineffective("activations.checkpointing", cause="checkpointing-broken")) if checkpoints(run) else None
 
 
+def _tried(_run: Run, evidence: Evidence) -> str | None:
+    """Both were tried, and it saves nothing."""
+    both = tried.pair(evidence, tried.CHECKPOINTING)
+    return both.says if both is not None and both.saves_nothing else None
+
+
 RULE = Rule(
     id="checkpointing-broken",
     tier="batch",
@@ -33,12 +39,28 @@ RULE = Rule(
     prior=-1.5,
     explains=("forward", "loss", "backward"),
     marks=(
+        Mark("checkpointing-broken-tried", 3.5, "tried with and without", "the peak of the same run with and without it", when=_tried),
         Mark(
             "checkpointing-broken-inputs",
             4.5,
             "no input of a checkpointed block needs a gradient",
             "torch/utils/checkpoint.py check_backward_validity: 'None of the inputs have requires_grad=True. Gradients will be None'",
             pattern=r"None of the inputs have requires_grad\s*=\s*True",
+        ),
+        Mark(
+            "checkpointing-broken-eval",
+            3.5,
+            "the script enables checkpointing and then puts the module into evaluation mode",
+            "transformers modeling_layers.py GradientCheckpointingLayer, diffusers before 0.32: self.gradient_checkpointing and self.training",
+            pattern=r"^code\.(checkpoints-in-eval|checkpointing-unset)=",
+            on="key",
+        ),
+        Mark(
+            "checkpointing-broken-mode",
+            1.5,
+            "the module is printed in evaluation mode while it is trained",
+            "the same condition on self.training",
+            pattern=r"\b(?:model|unet|transformer|module|policy)\w*\.training\W{1,4}False",
         ),
         Mark(
             "checkpointing-broken-left-out",

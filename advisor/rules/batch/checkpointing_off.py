@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
-from advisor.rules import resting, snapshots, static_state
+from advisor.reading.pattern import pattern
+from advisor.rules import resting, snapshots, stated, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
 from advisor.rules.situation import checkpoints, in_phase, weights_exceed
 from advisor.run import Run
 
+_TURNS_ON = pattern(r"^[^#\n]*\b(?:enable_gradient_checkpointing|gradient_checkpointing_enable)\(")
+
+
+def _turned_on(evidence: Evidence) -> bool:
+    """Whether the script calls what turns it on, on a module of whatever kind."""
+    return any(_TURNS_ON.search(line.text) for line in evidence.lines)
+
 
 def _off(run: Run, evidence: Evidence) -> str | None:
     fact = run.facts.get("activations.checkpointing")
     if run.job.activations.checkpointing != "none" or evidence.failure is None or not in_phase(evidence, "forward", "loss", "backward", None):
         return None
-    if fact is None or fact.kind not in ("stated", "read", "default"):
+    if fact is None or fact.kind not in ("stated", "read", "default") or (fact.kind == "default" and _turned_on(evidence)):
         return None
     return f"gradient checkpointing is off ({fact.where or fact.why or fact.kind})"
 
@@ -30,12 +40,48 @@ def _not_turned_on(run: Run, evidence: Evidence) -> str | None:
     fact = run.facts.get("activations.checkpointing")
     if run.job.activations.checkpointing != "none" or fact is None or fact.kind != "assumed" or not evidence.seen_keys or evidence.failure is None:
         return None
-    if run.architecture is None and run.job.framework.name in (None, "custom"):
+    if run.architecture is None and run.job.framework.name in (None, "custom") and not _has_switch(evidence):
         return None  # of a network that is not known, nor who trains it, it is not known either that there is such a switch
+    if _turned_on(evidence):
+        return None
     return None if _elsewhere(run, evidence) else "nothing in what was pasted turns gradient checkpointing on"
 
 
-def _on(run: Run, _evidence: Evidence) -> str | None:
+def _has_switch(evidence: Evidence) -> bool:
+    """Whether a model of a library runs whose modules all can recompute (diffusers ModelMixin.enable_gradient_checkpointing)."""
+    return any(frame.file.startswith("diffusers/") for frame in evidence.frames)
+
+
+_COMMENTED = pattern(
+    r"^\s*(?:#|//)\s*(?:[\w.]+\.)?(?:enable_gradient_checkpointing|gradient_checkpointing_enable)\(|"
+    r"#\s*-{0,2}(?:gradient|activation)[-_]checkpointing\w*\s*(?:[:=]|$|\\)"
+)
+
+
+def _commented(_run: Run, evidence: Evidence) -> str | None:
+    hit = next((line for line in evidence.lines if _COMMENTED.search(line.text)), None)
+    return f"the line that turns it on is a comment ({hit.where})" if hit is not None else None
+
+
+_ROLE = re.compile(r"(?<![a-z])(actor|critic|policy|value|reward|student|teacher)")
+_SWITCH = re.compile(r"(?:gradient|activation)s?_?checkpointing\w*$|recompute\w*$", re.IGNORECASE)
+
+
+def _role_off(_run: Run, evidence: Evidence) -> str | None:
+    """Of a job of several models, the one that fails has its own switch, and it is off."""
+    named = [m for frame in evidence.frames for m in _ROLE.findall(f"{frame.file}:{frame.function}".lower())]
+    if not named:
+        return None
+    role = named[-1]  # the innermost frame that names one
+    for where, key, value in evidence.seen_keys:
+        if role in key.lower() and _SWITCH.search(key) and str(value).lower() in ("false", "none", "0"):
+            return f"the {role} fails, and its own switch is off ({where}: {key}={value})"
+    return None
+
+
+def _on(run: Run, evidence: Evidence) -> str | None:
+    if _role_off(run, evidence) is not None:
+        return None
     fact = run.facts.get("activations.checkpointing")
     on = run.job.activations.checkpointing == "full" and fact is not None and fact.kind in ("stated", "read")
     return f"gradient checkpointing is on ({fact.where or 'stated'})" if on and fact is not None else None
@@ -57,6 +103,7 @@ RULE = Rule(
     prior=-0.9,
     explains=("forward", "loss", "backward"),
     marks=(
+        stated.mark("checkpointing-off"),
         Mark(
             "checkpointing-off-off",
             1.5,
@@ -65,6 +112,8 @@ RULE = Rule(
             when=_off,
             rests_on=("activations.checkpointing",),
         ),
+        Mark("checkpointing-off-role", 4.0, "off for the model that fails", "verl, OpenRLHF, NeMo-RL: a switch for each model", when=_role_off),
+        Mark("checkpointing-off-commented", 2.0, "commented out", "what was pasted", when=_commented),
         Mark("checkpointing-off-said", 0.7, "written so", "the configuration", when=_said_off),
         Mark(
             "checkpointing-off-unset",
@@ -84,7 +133,8 @@ RULE = Rule(
             "transformers modeling_*.py decoder layer, MLP, norm",
             pattern=r"modeling_\w+\.py:forward: .*(self\.(mlp|self_attn|attn|input_layernorm|post_attention_layernorm|act_fn|"
             r"[qkvo]_proj|gate_proj|up_proj|down_proj)\b|decoder_layer|layer_outputs|"
-            r"variance\s*=|hidden_states)|peft/tuners/\w+/layer\.py:forward|bitsandbytes/autograd/_functions\.py:forward|model\.py:forward: x = block",
+            r"variance\s*=|hidden_states)|peft/tuners/\w+/layer\.py:forward|bitsandbytes/autograd/_functions\.py:forward|"
+            r"diffusers/models/\S*:forward|model\.py:forward: x = block",
             on="frame",
         ),
         Mark(

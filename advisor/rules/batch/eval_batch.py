@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import fingerprint, intervals
+from advisor.rules import fingerprint, intervals, stated
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import ONLINE, TRAINING, in_phase
@@ -65,6 +65,7 @@ RULE = Rule(
     applies=_applies,
     explains=("eval", "rollout"),
     marks=(
+        stated.mark("eval-batch"),
         Mark(
             "eval-batch-larger",
             1.5,
@@ -79,6 +80,25 @@ RULE = Rule(
             "generation in between",
             "transformers generation/utils.py: keys and values of num_beams x num_return_sequences copies of the batch, for each new token",
             when=_generates,
+        ),
+        Mark(
+            "eval-batch-told",
+            1.5,
+            "the evaluation's own batch size is spoken of",
+            "transformers TrainingArguments.per_device_eval_batch_size: 8 unless it is set",
+            pattern=r"\b(?:per_device_)?eval(?:uation)?[_ ](?:micro[_ ])?batch(?:[_ ]size)?\b(?!\W{0,3}[=:]|\W{0,2}\d)",
+            on="line",
+            when=lambda _, e: "" if in_phase(e, "eval") else None,
+        ),
+        Mark(
+            "eval-batch-first",
+            1.5,
+            "it fails as soon as evaluation starts",
+            "a batch that is too large fails as the first one; what is collected takes many",
+            pattern=r"\b(?:first|start of (?:the )?|beginning of (?:the )?|as soon as (?:the )?|immediately (?:at|in|on|when) (?:the )?)\s?"
+            r"(?:eval|validation)",
+            on="line",
+            when=lambda _, e: "" if in_phase(e, "eval") else None,
         ),
         Mark("eval-batch-evaluating", 0.7, "in evaluation", "the failing phase", when=_evaluating),
         Mark("eval-batch-model", 1.5, "inside the model", "one evaluation batch's own forward pass", when=_in_model),

@@ -155,7 +155,7 @@ RULE = Rule(
             "the vision tower is running",
             "transformers modeling_*vl*.py VisionTransformer.forward, get_image_features; siglip, clip towers",
             pattern=r"self\.visual\(|get_(image|video)_features|vision_tower\(|[Vv]ision(_)?\w*(Attention|Block|Transformer|Mlp|MLP|tower)|image_embeds|patch_embed|pixel_values|vision_model\(|"
-            r"modeling_(siglip|clip)\w*\.py:forward",
+            r"modeling_(siglip|clip|intern_?vit|eva|vit|pixtral|mllama_vision)\w*\.py:forward|(?:clip|siglip|intern_vit)_encoder",
             when=lambda _, e: None if in_phase(e, "load", "resume", "save") or _images_alone(e) else "",
             on="frame",
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
+from advisor.rules import stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -35,6 +36,7 @@ RULE = Rule(
     cleared="No key-value cache is filled in training.",
     prior=-1.5,
     marks=(
+        stated.mark("decode-cache-in-training"),
         Mark("decode-cache-on", 1.5, "use_cache is on", "transformers modeling code: past_key_values are returned when use_cache is true", when=_on),
         Mark(
             "decode-cache-frame",
@@ -43,6 +45,15 @@ RULE = Rule(
             "transformers/cache_utils.py DynamicCache.update (torch.cat of keys and values)",
             pattern=r"cache_utils\.py:(update|lazy_initialization)|past_key_values?\.update|layer_past|torch\.cat\(\s*[(\[]\s*past_(key|value|k|v)",
             on="frame",
+            when=lambda _, e: None if in_phase(e, "rollout", "eval") else "",
+        ),
+        Mark(
+            "decode-cache-told",
+            3.5,
+            "the cache is spoken of in training",
+            "transformers modeling code: past_key_values of all layers are part of the output",
+            pattern=r"\bpast_key_values\b[^.?!\n]{0,60}\b(?:GiB|GB|stay|kept|keep|hold|memory|output)|\buse_cache\s*=\s*False\b[^.?!\n]{0,30}\b(?:fits|works|helps|fixes|solves|saves|less)",
+            on="line",
             when=lambda _, e: None if in_phase(e, "rollout", "eval") else "",
         ),
         *share_marks("decode-cache", "decode-cache", some=0.05, most=0.15, weights=(0.5, 1.0), noun="the key-value cache"),

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import extra
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import console, counters, fingerprint, remainder, snapshots
+from advisor.rules import console, counters, fingerprint, remainder, snapshots, stated
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import near, weight_bytes
+from advisor.rules.situation import ONLINE, PREFERENCE, colocated, near, weight_bytes
 from advisor.run import Run
 from advisor.units import GIB, show
 
 LEAST = GIB // 2
 
 
+def _of_loading(label: str) -> bool:
+    """Whether a figure is of a built model alone: an optimizer that is set up has states of its own."""
+    return any(w in label for w in ("init", "load", "model")) and not any(w in label for w in ("optim", "zero", "step", "train"))
+
+
 def _loaded(evidence: Evidence) -> int | None:
     """Allocated bytes after the model was built, as a log prints them."""
-    figures = [s.peak_allocated_bytes or s.allocated_bytes for s in evidence.samples if any(w in s.label.lower() for w in ("init", "load", "model"))]
+    figures = [s.peak_allocated_bytes or s.allocated_bytes for s in evidence.samples if _of_loading(s.label.lower())]
     known = [f for f in figures if f]
     asked = [size for expression, size, _ in console.sizes(evidence) if "memory_allocated" in expression]
     return known[0] if known else max(asked, default=None)
@@ -84,6 +91,28 @@ def _fault(run: Run, evidence: Evidence) -> Run | None:
     return run.deviating(extra("weights", bytes=surplus, cause="duplicate-layout")) if surplus is not None and surplus >= LEAST else None
 
 
+def _reference(run: Run, _evidence: Evidence) -> str | None:
+    """What may be one more copy of the weights is the reference that the objective compares with."""
+    trains_all = run.job.objective in PREFERENCE | ONLINE and run.job.method.kind == "full" and not colocated(run)
+    return f"{run.job.objective} compares with a frozen reference: one more copy is that first of all" if trains_all else None
+
+
+_TWO = pattern(
+    r"\b(?:allocated|resident|used?|holds?|memory)\b[^\n]{0,30}?(\d{1,4}(?:\.\d{1,2})?)\s?(?:GiB|GB)\b[^\n]{0,30}\b(?:model|weights|parameters|checkpoint)\b"
+    r"[^\n]{0,20}?(\d{1,4}(?:\.\d{1,2})?)\s?(?:GiB|GB)\b",
+    re.IGNORECASE,
+)
+
+
+def _twice(_run: Run, evidence: Evidence) -> str | None:
+    """A line prints what is allocated beside the model's own size, and it is twice that."""
+    for line in evidence.lines:
+        found = _TWO.search(line.text)
+        if found is not None and float(found[2]) >= 0.5 and near(float(found[1]), 2 * float(found[2]), 0.08):
+            return f"{found[1]} GiB are allocated where the model has {found[2]} ({line.where})"
+    return None
+
+
 RULE = Rule(
     id="duplicate-layout",
     tier="copies",
@@ -91,6 +120,7 @@ RULE = Rule(
     cleared="What is allocated after loading is one copy of the weights.",
     prior=-1.0,
     marks=(
+        stated.mark("duplicate-layout"),
         Mark("duplicate-layout-rotary", 4.0, "a table in each layer", "rotary caches built per block (max_seq_len x head_dim, as a buffer)", when=_rotary),
         Mark(
             "duplicate-layout-mask",
@@ -100,6 +130,7 @@ RULE = Rule(
             when=_mask_of_layers,
         ),
         Mark("duplicate-layout-copy", 2.5, "a second copy", "two layouts of the same tensors", when=_second_copy),
+        Mark("duplicate-layout-twice", 3.0, "twice the model", "memory_allocated after loading beside the parameters' bytes", when=_twice),
         Mark("duplicate-layout-surplus", 1.0, "more than weights", "memory_allocated after loading less the parameters' bytes", when=_buffers),
         Mark(
             "duplicate-layout-remainder",
@@ -107,6 +138,13 @@ RULE = Rule(
             "a copy more",
             "the estimate's ledger against the printed counters",
             when=lambda run, e: remainder.matching(run, e, "weights-copy"),
+        ),
+        Mark(
+            "duplicate-layout-reference",
+            -2.0,
+            "a frozen reference",
+            "trl, DPO-like and online objectives: a second model is the method's own, unless the base is it already",
+            when=_reference,
         ),
         Mark(
             "duplicate-layout-average",

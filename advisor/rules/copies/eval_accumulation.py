@@ -7,7 +7,7 @@ import re
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.report import Doing
-from advisor.rules import counters, intervals, observed
+from advisor.rules import counters, intervals, observed, stated
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import TRAINING, in_phase
@@ -117,6 +117,7 @@ RULE = Rule(
     prior=-1.0,
     explains=("eval",),
     marks=(
+        stated.mark("eval-accumulation"),
         Mark(
             "eval-accumulation-concat",
             4.0,
@@ -152,7 +153,7 @@ RULE = Rule(
             "one batch gives back what it took unless it is kept",
             when=lambda _, e: observed.grows_in_evaluation(e),
         ),
-        Mark("eval-accumulation-phase", 2.0, "in evaluation", "the failing phase", when=_evaluating),
+        Mark("eval-accumulation-phase", 1.5, "in evaluation", "the failing phase", when=_evaluating),
         Mark("eval-accumulation-outside", 1.5, "outside the model", "an evaluation loop scores what it has collected", when=_outside_model),
         Mark("eval-accumulation-large", 1.5, "larger than a batch", "the request against all that is allocated", when=_large),
         Mark(

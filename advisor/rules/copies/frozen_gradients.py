@@ -72,6 +72,15 @@ RULE = Rule(
             "torch/distributed/fsdp/_runtime_utils.py _reduce_grad: one gradient for a flat parameter, whatever of it is trained",
             when=_larger,
         ),
+        Mark(
+            "frozen-gradients-told",
+            3.0,
+            "frozen weights have gradients, as is written",
+            "autograd makes none for a leaf without requires_grad; a flat parameter of both has one for all its elements",
+            pattern=r"\b(?:grad(?:ient)?s?|\.grad)\b[^.?!\n]{0,60}\b(?:for|of|on|in) (?:\w+ ){0,3}(?:frozen|freez\w+|non-?trainable)\b|"
+            r"\b(?:frozen|freez\w+|non-?trainable)\b[^.?!\n]{0,60}\b(?:have|has|get|gets|hold|holds|allocat\w+|keep\w*|still)\b[^.?!\n]{0,30}\bgrad(?:ient)?s?\b",
+            on="line",
+        ),
         Mark("frozen-gradients-unit", 1.5, "shared unit", "FSDP1 flattens a unit's parameters into one, with one gradient", when=_shared_unit),
     ),
     fault=_fault,

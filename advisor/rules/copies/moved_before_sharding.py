@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
+from advisor.rules import counters, stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import in_phase, sharded, weight_bytes
+from advisor.rules.situation import gpus, in_phase, sharded, weight_bytes, wraps
 from advisor.run import Run
+from advisor.units import show
 
 
 def _applies(run: Run, _evidence: Evidence) -> str | None:
@@ -25,6 +27,14 @@ def _full_eval(run: Run, evidence: Evidence) -> str | None:
         if key.rpartition(".")[2] in ("bf16_full_eval", "fp16_full_eval") and str(value).lower() == "true" and sharded(run):
             return f"{where}: {key} makes the trainer move the whole model to the device for evaluation"
     return None
+
+
+def _at_wrap(run: Run, evidence: Evidence) -> str | None:
+    """While it is divided the card holds the whole model: FSDP moves and divides unit by unit where the model is on the host or meta device."""
+    whole, held, ranks = weight_bytes(run, 2.0, evidence), counters.of(evidence).allocated, gpus(run)
+    if whole is None or held is None or ranks < 2 or not sharded(run) or not wraps(evidence) or held < 0.9 * whole:
+        return None
+    return f"{show(held)} are on the card while the model is being divided over {ranks} ranks; whole it is {show(whole)} in 16 bit"
 
 
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
@@ -45,6 +55,8 @@ RULE = Rule(
     applies=_applies,
     needs=("parallel.strategy",),
     marks=(
+        stated.mark("moved-before-sharding"),
+        Mark("moved-before-sharding-wrap", 3.0, "whole while divided", "torch distributed/fsdp: a unit at a time is materialised and divided", when=_at_wrap),
         Mark("moved-before-sharding-stated", 3.0, "an early move", "FSDP and ZeRO-3 move each unit themselves", when=_stated),
         Mark(
             "moved-before-sharding-full-eval",

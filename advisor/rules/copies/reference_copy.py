@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import remainder
+from advisor.rules import remainder, stated
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -73,6 +73,7 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
+        stated.mark("reference-copy"),
         Mark(
             "reference-copy-resident",
             1.5,
@@ -100,6 +101,13 @@ RULE = Rule(
                 r"compute_reference)"
             ),
             on="frame",
+        ),
+        Mark(
+            "reference-copy-shown",
+            2.0,
+            "a reference model is there",
+            "trl trainers keep it as ref_model, verl as ref_module_fsdp, OpenRLHF as initial_model: None where there is none",
+            pattern=r"\b(?:ref_model|ref_module\w*|reference_model|initial_model)\b\W{0,3}(?:is not None|[\w.()]*\b(?:cuda|device|on gpu|GiB|GB|resident)\b)",
         ),
         Mark(
             "reference-copy-remainder",

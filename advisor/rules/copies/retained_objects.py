@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import observed, snapshots
+from advisor.rules import growth, observed, snapshots, stated
 from advisor.rules.growth import fills, growing, growing_card
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
@@ -25,6 +25,7 @@ RULE = Rule(
     cleared="Nothing shows objects of earlier steps or runs that keep tensors.",
     prior=-1.5,
     marks=(
+        stated.mark("retained-objects"),
         Mark(
             "retained-objects-growth",
             2.5,
@@ -69,6 +70,28 @@ RULE = Rule(
             "a failed attempt's frames are still referred to",
             "a Python exception holds its traceback and so every local tensor (PyTorch FAQ, out of memory in an except clause)",
             pattern=r"During handling of the above exception|find_executable_batch_size|auto_find_batch_size",
+        ),
+        Mark(
+            "retained-objects-retry",
+            3.5,
+            "a failed try's exception, or a model of an earlier turn, is kept",
+            "a Python exception holds its traceback, the traceback its frames, a frame every local tensor (PyTorch FAQ)",
+            pattern=r"^code\.(keeps-exception|retries-in-except|keeps-models)=",
+            on="key",
+        ),
+        Mark(
+            "retained-objects-left",
+            3.0,
+            "much stays allocated after a failed try or a clean-up",
+            "torch.cuda.memory_allocated counts tensors that something still refers to; empty_cache gives back only what nothing does",
+            when=lambda _, e: growth.left_behind(e),
+        ),
+        Mark(
+            "retained-objects-turns",
+            2.5,
+            "it grows from one run to the next in one process",
+            "a training loop alone gives back what it took at each step; what a run binds lives as long as its names",
+            when=lambda _, e: growth.between_runs(e),
         ),
         Mark(
             "retained-objects-notebook",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import observed, snapshots, waking
+from advisor.rules import observed, snapshots, stated, waking
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -49,8 +49,10 @@ def _returns(run: Run, evidence: Evidence) -> str | None:
     return "the trainer's own state comes back while the engine, which does not sleep, holds its share"
 
 
-def _asleep(run: Run, _evidence: Evidence) -> str | None:
+def _asleep(run: Run, evidence: Evidence) -> str | None:
     rollout = run.job.rollout
+    if _outside(run, evidence) is not None:
+        return None  # what it was told to do is one thing, what is still mapped another
     return "the engine sleeps while the trainer works" if rollout is not None and rollout.sleep in ("level-1", "level-2") else None
 
 
@@ -80,6 +82,7 @@ RULE = Rule(
     applies=_applies,
     explains=("forward", "loss", "backward", "step"),
     marks=(
+        stated.mark("rollout-resident"),
         Mark(
             "rollout-resident-awake",
             3.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint, rises
+from advisor.rules import fingerprint, rises, stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import ADAPTER
@@ -60,6 +60,7 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
+        stated.mark("saved-module-copy"),
         Mark("saved-module-copy-large", 2.5, "large tables", "peft ModulesToSaveWrapper deep-copies the module and keeps the original", when=_large),
         Mark(
             "saved-module-copy-told",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
-from advisor.rules import counters, observed
+from advisor.rules import counters, observed, stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import QUANTISED, gpus, in_phase, loads_weights, names_more_gpus, sharded, weight_bytes
+from advisor.rules.situation import QUANTISED, gpus, in_phase, loads_weights, moved_whole, names_more_gpus, sharded, weight_bytes, wraps
 from advisor.run import Run
 from advisor.units import show
 
@@ -72,6 +72,12 @@ def _fault(run: Run, _evidence: Evidence) -> Run | None:
     )
 
 
+def _wrapping(_run: Run, evidence: Evidence) -> str | None:
+    if moved_whole(evidence):
+        return "the script moves the whole model to the device itself"
+    return "the model had been loaded, and it is being divided: what is on the card was put there in between" if wraps(evidence) else None
+
+
 RULE = Rule(
     id="sharding-inactive-at-load",
     tier="copies",
@@ -80,6 +86,8 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
+        stated.mark("sharding-inactive-at-load"),
+        Mark("sharding-inactive-wrapping", -4.5, "while it is divided", "the failing frames", when=_wrapping),
         Mark("sharding-inactive-loading", 1.5, "fails while loading", "from_pretrained runs before FSDP or ZeRO wraps the model", when=_loading),
         Mark(
             "sharding-inactive-whole",

@@ -8,7 +8,7 @@ from itertools import pairwise
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import fingerprint, snapshots
+from advisor.rules import fingerprint, snapshots, stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
@@ -16,6 +16,10 @@ from advisor.rules.situation import in_phase
 from advisor.run import Run
 from advisor.units import show
 
+BY_CARD = (
+    r"only supports? (?:Ampere|Hopper|compute capability)|compute capability .{0,40}(?:or (?:higher|newer)|required|not supported)|"
+    r"requires device with capability [><=]+ ?\(|CUDA capability sm_\d+ is not compatible"
+)
 FUSED = frozenset({"sdpa", "flash-2", "flash-3", "flex", "xformers", "te-fused"})
 NO_FUSED = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers", "deberta-v2", "deberta"})  # transformers modeling code: _supports_sdpa is not set
 _PLACES = pattern(r"^(?:self\.)?\w*(?:model|module|block|layer|net|encoder|decoder)\w*\.(?:to|cuda)\(")  # of whole modules
@@ -136,6 +140,7 @@ RULE = Rule(
     prior=-1.0,
     explains=("forward", "backward", "eval"),
     marks=(
+        stated.mark("attention-fallback"),
         Mark("attention-fallback-request", 3.5, "the request is a score matrix", "softmax(Q Kᵀ) has batch x heads x seq_len² elements", when=_request),
         Mark("attention-fallback-among", 1.8, "the request can be a score matrix", "the same product; another tensor has the same size", when=_also),
         Mark(
@@ -198,11 +203,18 @@ RULE = Rule(
             "softmax(Q Kᵀ): batch x heads x seq_len² elements, once for the product, once for the softmax, once for the dropout and its mask",
             when=_rises_by_squares,
         ),
+        Mark(
+            "attention-fallback-by-card",
+            -5.0,
+            "the card is why: it supports no such kernel",
+            "flash-attn, torch/cuda/__init__.py, xformers: their capability checks",
+            pattern=BY_CARD,
+        ),
         Mark("attention-fallback-later", -2.5, "logits", "scores of every layer are made before the logits are", when=_past_it),
         Mark("attention-fallback-head-dim", 1.5, "wide heads", "ATen sdp_utils.cpp check_head_dim_size: flash and cuDNN take at most 256", when=_head_dim),
         Mark("attention-fallback-softcap", 1.0, "soft cap", "transformers: attn_logit_softcapping needs eager or flex", when=_softcap),
         Mark("attention-fallback-eager", 1.5, "eager", "attn_implementation", when=_eager),
-        Mark("attention-fallback-card", 1.5, "old card", "ATen sdp_utils.cpp: bf16 needs compute capability 8.0", when=_old_card),
+        Mark("attention-fallback-card", 0.3, "old card", "ATen sdp_utils.cpp: bf16 needs compute capability 8.0", when=_old_card),
         Mark(
             "attention-fallback-none",
             -2.5,

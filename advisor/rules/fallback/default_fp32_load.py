@@ -7,7 +7,7 @@ import re
 from advisor.deviation import widened
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import counters, fingerprint
+from advisor.rules import counters, fingerprint, stated
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -23,7 +23,7 @@ FP32_BY_DESIGN = frozenset({"torchtitan", "megatron-lm", "megatron-bridge", "nem
 def _dtype_given(evidence: Evidence) -> bool:
     """Whether a 16-bit dtype is given where weights are loaded, whatever a strategy makes of it later."""
     return any(
-        key.rpartition(".")[2] in ("torch_dtype", "dtype") and any(d in str(value) for d in ("bfloat16", "float16", "half"))
+        key.rpartition(".")[2] in ("torch_dtype", "dtype") and any(d in str(value) for d in ("bfloat16", "float16", "half", "auto"))
         for _, key, value in evidence.seen_keys
     )
 
@@ -73,16 +73,32 @@ def _weighty(run: Run, evidence: Evidence) -> str | None:
     return f"fp32 weights are {part:.0%} of the failing moment" if run.job.precision.weights == "fp32" and part >= 0.3 else None
 
 
-def _sixteen(run: Run, _evidence: Evidence) -> str | None:
+def _asked_for(run: Run, _evidence: Evidence) -> str | None:
+    """fp32 is what was asked for where the weights are loaded."""
+    given = run.facts.get("load.dtype")
+    wide = given is not None and given.kind in ("stated", "read") and given.value == "fp32"
+    return f"fp32 is asked for ({given.where or 'stated'})" if wide and given is not None else None
+
+
+def _sixteen(run: Run, evidence: Evidence) -> str | None:
     fact = run.facts.get("precision.weights")
     given = fact is not None and fact.kind in ("stated", "read") and run.job.precision.weights in ("bf16", "fp16")
+    if not given and _dtype_given(evidence):
+        return "a 16-bit dtype is given where the weights are loaded"
     return f"a 16-bit dtype is given ({fact.where or 'stated'})" if given and fact is not None else None
 
 
 def _beyond_sixteen(run: Run, evidence: Evidence) -> str | None:
     """While loading alone, more than the 16-bit weights is allocated, and no more than the fp32 ones."""
     half, held = weight_bytes(run, 2, evidence), counters.of(evidence).wanted
-    if half is None or held is None or not in_phase(evidence, "load") or run.job.method.base in QUANTISED or (run.job.parallel.device_map or ()):
+    if (
+        half is None
+        or held is None
+        or not in_phase(evidence, "load")
+        or _dtype_given(evidence)
+        or run.job.method.base in QUANTISED
+        or (run.job.parallel.device_map or ())
+    ):
         return None
     if 1.15 * half < held <= 2.1 * half:
         return f"{show(held)} wanted while loading; the weights are {show(half)} in 16 bit and {show(2 * half)} in fp32"
@@ -130,6 +146,7 @@ RULE = Rule(
     cleared="The weights are in a 16-bit dtype, or quantised.",
     prior=-1.0,
     marks=(
+        stated.mark("default-fp32-load"),
         Mark(
             "default-fp32-default",
             1.5,
@@ -139,6 +156,7 @@ RULE = Rule(
         ),
         Mark("default-fp32-weighty", 1.0, "much of the card", "the estimate's ledger", when=_weighty),
         Mark("default-fp32-decides", 4.0, "the width decides", "the estimate's ledger, with the weights in 16 bits", when=_decides),
+        Mark("default-fp32-asked", -2.5, "fp32 was asked for", "from_pretrained(torch_dtype=torch.float32)", when=_asked_for),
         Mark("default-fp32-sixteen", -1.5, "dtype given", "from_pretrained(torch_dtype=...)", when=_sixteen),
         Mark("default-fp32-beyond", 2.0, "more than 16-bit weights", "4 bytes a parameter", when=_beyond_sixteen),
         Mark(
@@ -161,9 +179,17 @@ RULE = Rule(
             3.5,
             "a weight's dtype is printed as fp32",
             "torch.Tensor.dtype of a parameter after loading",
-            pattern=r"\bweight\.dtype\W{1,4}torch\.float32|\bdtype of (the )?(model|weights|parameters)\W{1,4}torch\.float32",
+            pattern=r"\bweight\.dtype\W{1,4}torch\.float32|\b(?:unet|transformer|pipe(?:line)?|model|weights|params?)[._ ]{1,2}dtype\W{1,4}(?:is |was )?"
+            r"(?:torch\.)?float32\b|\bdtype of (the )?(model|weights|parameters)\W{1,4}torch\.float32",
         ),
         Mark("default-fp32-shown", 3.5, "the parameters are shown in fp32", "torch.dtype as print shows it, of a parameter after loading", when=_shown),
+        Mark(
+            "default-fp32-upcast",
+            -4.0,
+            "the wrapper says that it widens what was loaded narrower",
+            "accelerate accelerator.py, LLaMA-Factory adapter.py, axolotl: what they print as they cast",
+            pattern=r"[Uu]pcast(ed|ing) (of )?(low precision|trainable|all)|Casting trainable parameters? to float32",
+        ),
         Mark(
             "default-fp32-widened-later",
             -3.0,

@@ -7,7 +7,7 @@ import re
 from advisor.deviation import extra
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import console, counters, observed
+from advisor.rules import console, counters, observed, stated, tried
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import near, weight_bytes
@@ -19,7 +19,7 @@ _SIXTEEN = pattern(r"\b(fp16|bf16|float16|bfloat16)\b", re.IGNORECASE)
 
 def _applies(run: Run, evidence: Evidence) -> str | None:
     compute = run.job.precision.compute
-    if observed.fp8_saves_nothing(evidence) is not None:
+    if observed.fp8_saves_nothing(evidence) is not None or _tried(run, evidence) is not None:
         return None
     return f"the compute dtype is {compute}" if compute in ("bf16", "fp16", "fp32") else None
 
@@ -58,6 +58,12 @@ def _fault(run: Run, evidence: Evidence) -> Run | None:
     return run.deviating(extra("weights", bytes=two, dtype="fp8", cause="fp8-not-smaller")) if two is not None and _fp8(run, evidence) else None
 
 
+def _tried(_run: Run, evidence: Evidence) -> str | None:
+    """Both were tried, and it saves nothing."""
+    both = tried.pair(evidence, tried.FP8, tried.SIXTEEN)
+    return both.says if both is not None and both.saves_nothing else None
+
+
 RULE = Rule(
     id="fp8-not-smaller",
     tier="fallback",
@@ -66,6 +72,8 @@ RULE = Rule(
     prior=-0.5,
     applies=_applies,
     marks=(
+        stated.mark("fp8-not-smaller"),
+        Mark("fp8-not-smaller-tried", 3.5, "tried with and without", "the peak of the same run with and without it", when=_tried),
         Mark(
             "fp8-not-smaller-compute",
             2.0,

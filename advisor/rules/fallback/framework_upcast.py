@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.deviation import widened
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import rises
+from advisor.rules import rises, stated, tried
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import QUANTISED, in_phase, parameters, sharded
+from advisor.rules.situation import ADAPTER, QUANTISED, in_phase, parameters, sharded
 from advisor.run import Run
 
 
@@ -31,6 +33,39 @@ def _rise(run: Run, evidence: Evidence) -> str | None:
     return rises.matching(evidence, 2 * held, "all weights in fp32 instead of 16 bit")
 
 
+STAGES = r"(?:\.?prepare(?!_model_for)\w*|wrap\w*|fsdp\w*|fully_shard|deepspeed\.initialize|initiali[sz]\w*|get_peft_model|from_pretrained)"
+_DTYPE = r"(?:torch\.)?(?:{})\b"
+_NARROW_BEFORE = pattern(rf"\bbefore\b[^\n]{{0,40}}?{STAGES}[^\n]{{0,60}}?{_DTYPE.format('bfloat16|float16')}", re.IGNORECASE)
+_WIDE_AFTER = pattern(rf"\bafter\b[^\n]{{0,40}}?{STAGES}[^\n]{{0,60}}?{_DTYPE.format('float32')}", re.IGNORECASE)
+DOUBLED = (1.8, 2.2)  # fp32 over 16 bit, with what stays as it was and what is gathered
+
+
+def _stage(run: Run, evidence: Evidence) -> str | None:
+    """Before a wrapper is put on the parameters are 16 bit, after it fp32; or what is held doubles there."""
+    if run.job.method.base in QUANTISED:
+        return None
+    narrow = next((line for line in evidence.lines if _NARROW_BEFORE.search(line.text)), None)
+    wide = next((line for line in evidence.lines if _WIDE_AFTER.search(line.text)), None)
+    if narrow is not None and wide is not None:
+        return f"16 bit before ({narrow.where}), fp32 after ({wide.where})"
+    both = tried.before_after(evidence, STAGES)
+    if both is None or both[0].memory is None or both[1].memory is None or not DOUBLED[0] <= both[1].memory / max(1, both[0].memory) <= DOUBLED[1]:
+        return None
+    return f"{both[0].says} before ({both[0].where}), {both[1].says} after ({both[1].where}): twice the bytes"
+
+
+_ADAPTER = pattern(r"\blora_[AB]\.[\w.]{1,40}weight\b.{0,20}\bfloat32\b|autocast_adapter_dtype\W{1,3}True", re.IGNORECASE)
+
+
+def _wide_adapter(run: Run, evidence: Evidence) -> str | None:
+    """Adapters are shown in fp32 on a base of 16 bit, and they are no small ones."""
+    hit = next((line for line in evidence.lines if _ADAPTER.search(line.text)), None)
+    if hit is None or run.job.method.kind not in ADAPTER or (run.job.method.rank or 0) < LARGE_RANK:
+        return None
+    return f"adapters of rank {run.job.method.rank} are fp32 ({hit.where}), and so are their gradients and states"
+
+
+LARGE_RANK = 64  # below it the adapters are a per cent of the model, whatever their dtype
 _WIDENS = pattern(r"(nn/modules/module|modeling_utils)\.py:float$")
 
 
@@ -49,6 +84,7 @@ RULE = Rule(
     cleared="Parameters stay in the dtype in which they were loaded.",
     prior=-1.2,
     marks=(
+        stated.mark("framework-upcast"),
         Mark(
             "framework-upcast-fsdp2",
             1.5,
@@ -57,6 +93,14 @@ RULE = Rule(
             when=_fsdp2_mixed,
         ),
         Mark("framework-upcast-rise", 2.0, "the widening between two figures", "2 bytes more for each parameter; a second 16-bit copy is as large", when=_rise),
+        Mark("framework-upcast-stage", 3.5, "widened at a stage", "2 bytes a parameter before, 4 after, as printed", when=_stage),
+        Mark(
+            "framework-upcast-adapter",
+            3.0,
+            "large adapters in fp32",
+            "peft tuners/tuners_utils.py cast_adapter_dtype: autocast_adapter_dtype is True by default",
+            when=_wide_adapter,
+        ),
         Mark(
             "framework-upcast-warning",
             4.0,
@@ -97,6 +141,7 @@ RULE = Rule(
     fault=_fault,
     remedies=("keep-wrapper-narrow", "upgrade", "zero-3"),
     fires=(
+        Example("twice the bytes after the wrapper", text="memory before accelerator.prepare 13.5 GB\nmemory after accelerator.prepare 27.1 GB\n"),
         Example(
             "accelerate widens under FSDP2",
             job=job(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import observed, snapshots
+from advisor.rules import observed, snapshots, stated, tried
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.run import Run
@@ -27,6 +27,12 @@ def _large(_run: Run, evidence: Evidence) -> str | None:
     )
 
 
+def _tried(_run: Run, evidence: Evidence) -> str | None:
+    """Both were tried, and graphs take clearly more."""
+    both = tried.pair(evidence, tried.GRAPHS)
+    return both.says if both is not None and both.costs else None
+
+
 RULE = Rule(
     id="graph-pools",
     tier="fallback",
@@ -34,6 +40,7 @@ RULE = Rule(
     cleared="No private pool holds a noticeable share of the card.",
     prior=-1.5,
     marks=(
+        stated.mark("graph-pools"),
         Mark("graph-pools-private", 3.0, "private pools", "c10 CUDACachingAllocator prints what private pools hold (graphs, MemPool)", when=_private),
         Mark("graph-pools-large", 2.5, "large pools", "the same counter", when=_large),
         Mark(
@@ -59,6 +66,7 @@ RULE = Rule(
             "CUDA semantics notes: a captured graph's tensors live in a private pool as long as the graph, whatever else needs the memory",
             when=lambda _, e: observed.graphs_cost(e),
         ),
+        Mark("graph-pools-tried", 3.0, "tried with and without", "a captured graph's tensors live in a private pool", when=_tried),
         Mark("graph-pools-snapshot", 4.0, "private pools in the snapshot", snapshots.SOURCE, when=lambda _, e: snapshots.pools(e)),
     ),
     remedies=("bounded-shapes", "upgrade", "rollout-fraction"),

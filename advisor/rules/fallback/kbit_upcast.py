@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import widened
 from advisor.evidence import Evidence
-from advisor.rules import compared, rises
+from advisor.rules import compared, rises, stated, tried
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share
@@ -12,9 +12,14 @@ from advisor.rules.situation import QUANTISED
 from advisor.run import Run
 from advisor.units import GIB, show
 
+PREPARES = "prepare_model_for_(?:kbit|int8)_training"
 
-def _applies(run: Run, _evidence: Evidence) -> str | None:
-    return "all weights are trained, so nothing is prepared for k-bit training" if run.job.method.kind == "full" else None
+
+def _applies(run: Run, evidence: Evidence) -> str | None:
+    fact = run.facts.get("method.kind")
+    if run.job.method.kind != "full" or (fact is not None and fact.kind == "assumed" and _compared(run, evidence)):
+        return None
+    return "all weights are trained, so nothing is prepared for k-bit training"
 
 
 def _not_quantised(run: Run, _evidence: Evidence) -> str | None:
@@ -48,7 +53,10 @@ def _rise(run: Run, evidence: Evidence) -> str | None:
 
 def _compared(_run: Run, evidence: Evidence) -> str | None:
     """Both were tried: with the preparation much more is held than without it."""
-    both = compared.with_and_without(evidence, "prepare_model_for_(?:kbit|int8)_training")
+    stage = tried.before_after(evidence, PREPARES)
+    if stage is not None and stage[1].memory is not None and stage[0].memory is not None and stage[1].memory - stage[0].memory >= GIB // 2:
+        return f"{stage[0].says} before the preparation ({stage[0].where}), {stage[1].says} after it ({stage[1].where})"
+    both = compared.with_and_without(evidence, PREPARES)
     if both is None or both[0].unit != "bytes" or both[0].value - both[1].value < GIB // 2:
         return None
     added = round(both[0].value - both[1].value)
@@ -70,6 +78,7 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
+        stated.mark("kbit-upcast"),
         Mark(
             "kbit-upcast-frame",
             4.5,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.shares import guessed
@@ -33,17 +34,31 @@ RULE = Rule(
     cleared="The card supports the dtype and the kernels that were asked for.",
     prior=-1.2,
     marks=(
-        Mark("kernel-unsupported-bf16", 2.0, "no bf16", "CUDA programming guide: bf16 from compute capability 8.0", when=_bf16),
+        stated.mark("kernel-unsupported"),
+        Mark("kernel-unsupported-bf16", 3.0, "no bf16", "CUDA programming guide: bf16 from compute capability 8.0", when=_bf16),
+        Mark(
+            "kernel-unsupported-scores",
+            2.5,
+            "the scores are made whole on a card that has no fused kernel for bf16",
+            "ATen sdp_utils.cpp, flash-attn, xformers fmha: bf16 from compute capability 8.0",
+            pattern=r"scaled_dot_product_attention|eager_attention|get_attention_scores|attn_weights|softmax|baddbmm|matmul\(\s*q",
+            on="frame",
+            when=_bf16,
+        ),
         Mark("kernel-unsupported-fp8", 2.5, "no fp8", "TransformerEngine quantization.py check_fp8_support: 8.9", when=_fp8),
         Mark(
             "kernel-unsupported-says",
-            3.0,
+            4.5,
             "a library says that the card is too old for a kernel",
-            "flash-attn: 'FlashAttention only supports Ampere GPUs or newer'; bitsandbytes and TransformerEngine capability checks",
+            "flash-attn: 'FlashAttention only supports Ampere GPUs or newer'; torch/cuda/__init__.py _check_capability; xformers ops/fmha/common.py; "
+            "bitsandbytes and TransformerEngine capability checks",
             pattern=(
                 r"only supports? (Ampere|Hopper|compute capability)|compute capability .{0,40}(or (higher|newer)|required|not supported)|"
                 r"Your GPU does not support|not supported on (this|your) (GPU|device)|"
-                r"only supported on GPUs with compute capability|no kernel image is available"
+                r"only supported on GPUs with compute capability|no kernel image is available|"
+                r"CUDA capability sm_\d+ is not compatible with the current PyTorch|requires device with capability [><=]+ ?\(|"
+                r"\b(?:bf16|bfloat16|fp8)\b.{0,40}\bnot (?:natively |fully )?supported (?:on|by) (?:this|your|the) (?:device|gpu|card|hardware)|"
+                r"\b(?:device|gpu|card)\b.{0,30}\b(?:does not|doesn't|do not|does NOT) (?:natively )?support (?:\w+ ){0,3}(?:bf16|bfloat16|fp8|flash)"
             ),
         ),
     ),

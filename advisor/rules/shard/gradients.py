@@ -3,15 +3,45 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import fingerprint, growth
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import in_phase
+from advisor.rules.situation import in_phase, sharded, smallest_batch
 from advisor.run import Run
+from advisor.units import show
 
 
 def _backward(_run: Run, evidence: Evidence) -> str | None:
     return "the failure comes in the backward pass" if in_phase(evidence, "backward") else None
+
+
+STATELESS = frozenset({"adafactor", "sgd", "came", "galore-adamw", "apollo", "lomo", "adalomo"})  # less than a fp32 moment for each parameter
+
+
+def _rises(_run: Run, evidence: Evidence) -> str | None:
+    """What is held rises through the backward pass: the activations are given back there, so what comes is gradients."""
+    both = growth.in_backward(evidence)
+    if both is None:
+        return None
+    first, last = both
+    return f"{show(first.allocated_bytes or 0)} become {show(last.allocated_bytes or 0)} through the backward pass ({first.where}, {last.where})"
+
+
+def _one_gradient(run: Run, evidence: Evidence) -> str | None:
+    """The failed request of the backward pass is as large as one weight, and as no activation."""
+    if not in_phase(evidence, "backward") or sharded(run) or run.job.method.kind != "full":
+        return None
+    return fingerprint.match(run, evidence, "weight", "vocabulary-weight", alone=True)
+
+
+def _rest(run: Run, evidence: Evidence) -> str | None:
+    """In the backward pass of one recomputed sequence, with an optimizer that keeps little: weights and gradients are what there is."""
+    job = run.job
+    little = job.optimizer.name in STATELESS or (job.offload.optimizer not in (None, "none")) or str(job.optimizer.name or "").startswith("paged")
+    if not little or job.method.kind != "full" or not in_phase(evidence, "backward"):
+        return None
+    return smallest_batch(run)
 
 
 RULE = Rule(
@@ -22,6 +52,11 @@ RULE = Rule(
     prior=-1.8,
     needs=("model.name",),
     marks=(
+        Mark(
+            "gradients-rises", 3.5, "rises through the backward pass", "autograd frees what is saved as it goes; AccumulateGrad stores a gradient", when=_rises
+        ),
+        Mark("gradients-request", 1.5, "a weight's gradient is asked for", "AccumulateGrad stores a tensor of its weight's shape", when=_one_gradient),
+        Mark("gradients-rest", 2.2, "nothing else is left", "the micro batch is one recomputed sequence, and the optimizer keeps little", when=_rest),
         Mark("gradients-backward", 0.3, "in the backward pass", "the failing phase", when=_backward),
         Mark(
             "gradients-accumulate",
@@ -35,6 +70,12 @@ RULE = Rule(
     ),
     remedies=("zero-2", "fsdp", "optimizer-in-backward", "lora"),
     fires=(
+        Example(
+            "figures of one backward pass",
+            text="memory before backward allocated 9.8 GiB\nbackward, layer 20 of 32: allocated 13.4 GiB\nbackward, layer 10 of 32: allocated 16.5 GiB\n"
+            + trace("torch/autograd/graph.py|_engine_run_backward")
+            + oom("50.00 MiB", allocated=22.4, capacity=23.65),
+        ),
         Example(
             "one card, whole gradients",
             job=job(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import snapshots, static_state
+from advisor.rules import counters, snapshots, static_state
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -45,6 +45,15 @@ def _form(run: Run, evidence: Evidence) -> Form | None:
     return Form("The optimizer's states are wider than asked for", ("upgrade", "eight-bit-optimizer", "zero-2", "zero-1", "offload-optimizer"))
 
 
+def _undivided(run: Run, evidence: Evidence) -> str | None:
+    """Every rank holds the same states, and divided over the ranks they would fit: that comes before what they are made of."""
+    state, ranks = static_state.state_of(run, evidence), gpus(run)
+    capacity = counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
+    if run.job.parallel.strategy != "ddp" or not gpus_known(run) or ranks < 2 or state is None or capacity is None:
+        return None
+    return f"each of {ranks} ranks holds them whole" if state.bytes > 0.95 * capacity and state.bytes / ranks < 0.8 * capacity else None
+
+
 RULE = Rule(
     id="optimizer-state",
     tier="shard",
@@ -71,6 +80,7 @@ RULE = Rule(
             "bitsandbytes optim/optimizer.py Optimizer2State: state1, state2 in uint8 with absmax and qmap; torch.optim.AdamW: exp_avg, exp_avg_sq",
             when=_wider,
         ),
+        Mark("optimizer-state-undivided", -2.0, "not divided", "ZeRO (arXiv 1910.02054) divides them by the ranks", when=_undivided),
         Mark("optimizer-state-least", 1.2, "nothing left to shrink", "what remains does not depend on the batch", when=_least),
         *static_state.narrowed("optimizer-state", "optimizer", 0.35),
         *share_marks("optimizer-state", "optimizer", some=0.35, most=0.5, weights=(0.8, 1.0), noun="optimizer states"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import counters, observed
+from advisor.rules import counters, observed, stated, static_state
 from advisor.rules.hardware.capacity import least_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
@@ -36,6 +36,10 @@ def _state(run: Run, evidence: Evidence) -> int | None:
     """State of one rank by the estimate; without one, the weights alone."""
     found = at_failure(run, evidence)
     if found is None:
+        state = static_state.state_of(run, evidence)
+        if state is not None:
+            divided = DIVIDED.get(run.job.parallel.strategy or "", ())
+            return sum(size for part, size in state.parts.items() if part not in divided)
         return None if run.job.method.base in QUANTISED else weight_bytes(run, 2.0, evidence)
     divided = DIVIDED.get(run.job.parallel.strategy or "", ())
     return sum(found[0].get(part, 0) for part in STATE if part not in divided)
@@ -86,8 +90,8 @@ def _same_everywhere(_run: Run, evidence: Evidence) -> str | None:
     return f"all {len(used)} cards hold about the same ({show(max(used))}): a copy each" if alike and in_phase(evidence, "load") else None
 
 
-def _data_parallel(run: Run, _evidence: Evidence) -> str | None:
-    if run.job.parallel.strategy != "ddp" or gpus(run) < 2 or (run.architecture is None and not gpus_known(run)):
+def _data_parallel(run: Run, evidence: Evidence) -> str | None:
+    if evidence.failure is None or run.job.parallel.strategy != "ddp" or gpus(run) < 2 or (run.architecture is None and not gpus_known(run)):
         return None  # that one card of several is named, of a model that is not known, says nothing of its state
     return "plain data parallelism keeps everything on each rank"
 
@@ -100,6 +104,7 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
+        stated.mark("replicated-state"),
         Mark(
             "replicated-state-ddp",
             1.0,

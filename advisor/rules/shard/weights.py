@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import counters, snapshots
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import gpus, in_phase
+from advisor.rules.situation import gpus, in_phase, sharded
 from advisor.run import Run
-from advisor.units import show
+from advisor.units import GIB, show
 
 
 def _larger(run: Run, evidence: Evidence) -> str | None:
@@ -33,6 +36,31 @@ def _mapped(run: Run, _evidence: Evidence) -> str | None:
     return "the layers are spread over the cards by a device map" if run.job.parallel.device_map else None
 
 
+_LIMIT = pattern(r"\bmax_memory\b[^\n]{0,60}?(\d{1,4}(?:\.\d)?)\s?(?:GiB|GB)\b", re.IGNORECASE)
+SLACK = 0.06  # of a card: a context, a library's workspace and one layer's activations
+
+
+def _no_slack(_run: Run, evidence: Evidence) -> str | None:
+    """A device map that may fill a card to its last GiB."""
+    capacity = counters.of(evidence).capacity
+    if capacity is None:
+        return None
+    for line in evidence.lines:
+        if (found := _LIMIT.search(line.text)) is not None and capacity * (1 - SLACK) <= float(found[1]) * GIB <= 1.1 * capacity:
+            return f"max_memory lets the weights take {found[1]} GiB of {show(capacity)} ({line.where})"
+    return None
+
+
+def _spread(run: Run, evidence: Evidence) -> str | None:
+    """The layers are spread by accelerate, and no sharding strategy divides them."""
+    if sharded(run) or not in_phase(evidence, "load", "forward", None) or evidence.failure is None:
+        return None
+    for where, key, value in evidence.seen_keys:
+        if key.rpartition(".")[2] == "device_map" and str(value) in ("auto", "balanced", "balanced_low_0", "sequential"):
+            return f"device_map={value} fills one card after the other with weights ({where})"
+    return None
+
+
 RULE = Rule(
     id="weights",
     tier="shard",
@@ -43,6 +71,8 @@ RULE = Rule(
     marks=(
         Mark("weights-larger", 2.5, "larger than the card", "the estimate's ledger", when=_larger),
         Mark("weights-loading", 1.0, "while loading", "the failing phase", when=_loading),
+        Mark("weights-slack", 3.0, "no slack", "accelerate get_max_memory leaves room only where none is given", when=_no_slack),
+        Mark("weights-spread", 0.7, "a device map", "accelerate infer_auto_device_map", when=_spread),
         Mark("weights-map", 1.0, "a device map", "accelerate infer_auto_device_map fills a card to max_memory", when=_mapped),
         Mark(
             "weights-dispatch",

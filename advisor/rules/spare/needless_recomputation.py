@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import observed, stated, tried
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
@@ -16,7 +17,7 @@ ROOM = 0.85  # of the usable memory: below it the run without recomputation keep
 def _applies(run: Run, evidence: Evidence) -> str | None:
     if evidence.failure is not None:
         return "the run failed: there is no room to give away"
-    return None if checkpoints(run) else "checkpointing is off"
+    return None if checkpoints(run) or _tried(run, evidence) else "checkpointing is off"
 
 
 def _fits_without(run: Run, evidence: Evidence) -> str | None:
@@ -29,6 +30,23 @@ def _fits_without(run: Run, evidence: Evidence) -> str | None:
     return f"without recomputation it would need at most {show(need)} of {show(run.usable[0])}" if need < ROOM * run.usable[0] else None
 
 
+def _tried(_run: Run, evidence: Evidence) -> str | None:
+    """Both were tried, both ran, and the try with recomputation was slower."""
+    both = tried.pair(evidence, tried.CHECKPOINTING)
+    return f"both ran: {both.says}" if both is not None and both.slower and evidence.failure is None else None
+
+
+LITTLE = 0.25  # of the card: activations kept are some times what is in use with one block's alone, and rarely more than the rest of it
+
+
+def _much_free(run: Run, evidence: Evidence) -> str | None:
+    """Most of the card is free by what the run itself prints."""
+    used, total = observed.most_used(run, evidence)
+    if evidence.failure is not None or used is None or total is None or not checkpoints(run) or used > LITTLE * total:
+        return None
+    return f"{show(used)} of {show(total)} are in use with everything recomputed"
+
+
 RULE = Rule(
     id="needless-recomputation",
     tier="spare",
@@ -36,9 +54,18 @@ RULE = Rule(
     cleared="Recomputation is needed, or off.",
     prior=-0.5,
     applies=_applies,
-    marks=(Mark("needless-recomputation-fits", 3.0, "fits without", "the estimate of the run without checkpointing", when=_fits_without),),
+    marks=(
+        stated.mark("needless-recomputation"),
+        Mark("needless-recomputation-fits", 3.0, "fits without", "the estimate of the run without checkpointing", when=_fits_without),
+        Mark("needless-recomputation-tried", 3.5, "tried without", "a figure of a try says that it ran: with the activations kept it fits", when=_tried),
+        Mark("needless-recomputation-free", 2.0, "most of the card is free", "what is printed in use, against the card", when=_much_free),
+    ),
     remedies=("less-checkpointing", "larger-micro-batch"),
     fires=(
+        Example(
+            "both were tried",
+            text="gradient_checkpointing=True: 21.3 GB, 1.9 s/it\ngradient_checkpointing=False: 40.1 GB, 1.4 s/it\n",
+        ),
         Example(
             "a small model with room",
             job=job(

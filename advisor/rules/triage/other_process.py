@@ -5,13 +5,15 @@ from __future__ import annotations
 from advisor.arithmetic.outside import CONTEXT_EAGER, NCCL
 from advisor.deviation import foreign
 from advisor.evidence import Evidence
-from advisor.rules import counters, observed, processes
+from advisor.reading.pattern import pattern
+from advisor.rules import counters, observed, processes, stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.rules.situation import colocated, gpus
 from advisor.run import Run
-from advisor.units import GIB, show
+from advisor.units import GIB, MIB, show
 
+_USED_OF = pattern(r"(?<![\d.])(\d{3,6})\s?MiB\s?/\s?(\d{4,6})\s?MiB")  # nvidia-smi's pair, in a sentence
 LEAST_FOREIGN = 2 * GIB  # beyond any context, communicator and library together
 LEAST_SHARE = 0.05
 
@@ -82,6 +84,9 @@ def _unlisted(_run: Run, evidence: Evidence) -> str | None:
     for device in evidence.devices:
         if device.used_bytes and device.used_bytes >= LEAST_FOREIGN and not device.processes:
             return f"{show(device.used_bytes)} are in use and no process is listed ({device.where}), where nothing of the job runs ({where})"
+    for line in evidence.lines if not evidence.devices else ():
+        if (found := _USED_OF.search(line.text)) is not None and int(found[1]) * MIB >= max(LEAST_FOREIGN, 0.5 * int(found[2]) * MIB):
+            return f"{show(int(found[1]) * MIB)} are in use ({line.where}), where nothing of the job runs ({where})"
     return None
 
 
@@ -90,7 +95,7 @@ def _explained_by_engine(run: Run, evidence: Evidence) -> str | None:
 
 
 def _explained_by_ranks(_run: Run, evidence: Evidence) -> str | None:
-    own = processes.own_ranks(evidence) or processes.rank_on_first(evidence)
+    own = processes.own_ranks(evidence) or processes.rank_on_first(evidence) or processes.same_device_printed(evidence) or observed.first_card_fills(evidence)
     return "the other processes on the card are ranks of this job" if own else None
 
 
@@ -106,6 +111,7 @@ RULE = Rule(
     cleared="Free memory and what this process holds account for the whole card: no other process.",
     prior=-1.5,
     marks=(
+        stated.mark("other-process"),
         Mark("other-process-remainder", 4.0, "memory of others", "identity capacity = free + sum over processes (cudaMemGetInfo, NVML)", when=_remainder),
         Mark("other-process-unaccounted", 3.0, "not accounted for", "the same identity, with a context as large as it gets", when=_unaccounted),
         Mark("other-process-most", 1.5, "others hold most", "the same identity", when=_most),
@@ -133,6 +139,13 @@ RULE = Rule(
             "own ranks",
             "torchrun starts one process a rank: the same pid on two cards is a rank with two contexts",
             when=_explained_by_ranks,
+        ),
+        Mark(
+            "other-process-zombie",
+            2.5,
+            "a dead run's process is spoken of",
+            "a process that was stopped or orphaned keeps its CUDA context until it ends; fuser -v /dev/nvidia* lists it where nvidia-smi does not",
+            pattern=r"\b(?:zombie|defunct|orphan(?:ed)?|left-?over|stale|dangling) (?:\w+ )?process|/dev/nvidia\S*.{0,60}\b(?:kill|zombie|process)",
         ),
         Mark(
             "other-process-startup-check",

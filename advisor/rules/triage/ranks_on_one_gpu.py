@@ -38,6 +38,21 @@ RULE = Rule(
         ),
         Mark("ranks-on-one-gpu-crowded", 3.0, "crowded card", "nvidia-smi's process table", when=lambda _, e: processes.crowded(e)),
         Mark(
+            "ranks-on-one-gpu-contexts",
+            4.0,
+            "bare contexts of other ranks",
+            "a CUDA context is made on the current device, 0 until set_device, by the first call that needs one (torch.load, empty_cache, pin_memory, NCCL)",
+            when=lambda _, e: processes.contexts(e),
+        ),
+        Mark(
+            "ranks-on-one-gpu-printed",
+            3.5,
+            "the same device is printed",
+            "torch.cuda.current_device of each rank",
+            when=lambda _, e: processes.same_device_printed(e),
+        ),
+        Mark("ranks-on-one-gpu-together", 3.0, "started together on one card", "nvidia-smi's process table", when=lambda _, e: processes.all_here(e)),
+        Mark(
             "ranks-on-one-gpu-same",
             2.0,
             "same card in errors",
