@@ -59,9 +59,28 @@ def communication(ctx: Context) -> Iterator[Holding]:
             "communication", "reduce bucket", copies * bucket * width, alive, "buckets x bucket_elements x bytes_each",
             {"buckets": copies, "bucket_elements": bucket, "bytes_each": width}, f"deepspeed {source}", layout="bucket",
         )  # fmt: skip
+    if bucket and ctx.strategy == "zero3":
+        yield from _joined(ctx, bucket)
     # one rank's part is the whole, which it uses as it lies (partition_parameters.py NoGatherCoalescedHandle), unless it lies on the host
     if ctx.strategy == "zero3" and (ctx.shard > 1 or ctx.parameters_away):
         yield from _gathered(ctx)
+
+
+def _joined(ctx: Context, bucket: int) -> Iterator[Holding]:
+    """Stage 3 joins the gradients of a bucket once more, ordered by rank, before they are reduced and scattered; one tensor alone goes as it is.
+
+    A tensor larger than the bucket is reduced alone.
+    """
+    block = max((u.trained + u.adapters for u in ctx.counts.blocks), default=0)
+    largest = max((i.elements for u in ctx.counts.blocks for i in u.items if i.fate in ("trained", "adapter")), default=0)
+    if largest > bucket:
+        return
+    for elements, when in ((block, {at.BACKWARD_LAST}), (ctx.counts.learned, {at.BACKWARD_FIRST, at.BACKWARD_ROOT})):
+        size = min(bucket, elements)
+        yield Holding(
+            "communication", "gradients of a bucket, joined by rank", size * ctx.reduce, ctx.trains & when, "elements x bytes_each",
+            {"elements": size, "bytes_each": ctx.reduce}, "deepspeed runtime/comm/coalesced_collectives.py reduce_scatter_coalesced (0.18.3)", layout="bucket",
+        )  # fmt: skip
 
 
 def persistent(ctx: Context) -> int:
