@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from advisor.reading.embedded import MAX_BLOCK, MAX_BLOCKS
 from advisor.reading.handoff import read_config
 from advisor.reading.pattern import pattern
+from advisor.reading.snippets import python_lines
 
 FILES = (".json", ".jsonc", ".json5", ".yaml", ".yml", ".toml", ".py", ".sh", ".bash", ".ipynb", ".cfg", ".slurm", ".sbatch")  # one thing each
 _OPENS = pattern(r'^\{(?=\s*(?://[^\n]*\n\s*|#[^\n]*\n\s*)*")', re.MULTILINE)  # JSON's keys are in double quotes; the dicts that trainers print are not
@@ -32,10 +33,22 @@ def parts(name: str, text: str) -> tuple[list[str], str]:
             kept.append((start, end))
     kept = kept[:MAX_BLOCKS]
     found = [_only(text, start, end) for start, end in kept]
-    rest = text
-    for start, end in reversed(kept):
-        rest = rest[:start] + "\n" * rest.count("\n", start, end) + rest[end:]
+    rest = _without(text, kept)
+    code = python_lines(rest)
+    if code:  # its statements are one script, whatever stands between them
+        between = [(end, start) for (_, end), (start, _) in zip([(0, 0), *code], [*code, (len(rest), 0)], strict=True)]
+        found.append(_without(rest, between))
+        rest = _without(rest, code)
     return found, rest
+
+
+def _without(text: str, spans: list[tuple[int, int]]) -> str:
+    """The text with the spans blanked, and as many lines."""
+    out, place = [], 0
+    for start, end in spans:
+        out += [text[place:start], "\n" * text.count("\n", start, end)]
+        place = end
+    return "".join((*out, text[place:]))
 
 
 def _only(text: str, start: int, end: int) -> str:

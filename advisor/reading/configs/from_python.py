@@ -135,6 +135,8 @@ class _Reader:
             self._add("pretrained", value, line, scope=scope)
             if owner.endswith("ForSequenceClassification"):
                 self._add("model_head", "classification", line, scope=scope)
+        elif leaf.endswith("Trainer") and isinstance(value, str):  # TRL's take a name where a model is meant, and load it
+            self._add("model", value, line, scope=scope)
         elif leaf == "create_model" and isinstance(value, str):  # timm and open_clip: the name comes first
             self._add("pretrained", value, line, scope=scope)
         elif leaf == "compile" and _MODEL.search(str(value)):
