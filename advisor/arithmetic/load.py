@@ -8,9 +8,10 @@ from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.dtypes import bytes_of
 from advisor.arithmetic.sharding import weight_ranks
-from advisor.arithmetic.weights import resident
+from advisor.arithmetic.weights import resident, torchao
 from advisor.ledger import Holding
 
+NF4_LEVELS, NF4_CHUNK, CHUNKED_SINCE = 16, 1024**2, (0, 2)
 FILE_BYTES = 5 * 10**9  # max_shard_size of transformers' save_pretrained before version 5
 SOURCE = "transformers modeling_utils.from_pretrained, accelerate prepare, torch FSDP sync_module_states"
 
@@ -39,6 +40,13 @@ def holdings(ctx: Context) -> Iterator[Holding]:
             "weights", "matrix being quantised", matrix * each, now, "largest_matrix x bytes_each", {"largest_matrix": matrix, "bytes_each": each},
             "bitsandbytes Params4bit._quantize: the 16-bit matrix is moved to the device and quantised there",
         )  # fmt: skip
+        if torchao(ctx):
+            at_once = min(matrix, NF4_CHUNK) if ctx.at_least("torchao", *CHUNKED_SINCE) else matrix
+            values = {"elements": at_once, "levels": NF4_LEVELS, "copies": 2, "bytes_each": 2}
+            yield Holding(
+                "weights", "distances to all levels", at_once * NF4_LEVELS * 2 * 2, now, "elements x levels x copies x bytes_each", values,
+                "torchao dtypes/nf4tensor.py quantize_tensor_nearest: difference to each level, its absolute value; a million elements at once since 0.2",
+            )  # fmt: skip
     if ranks > 1 and how != "meta":
         processes = min(ctx.job.hardware.gpus_per_node or 1, ctx.run.world)
         copies = processes if how == "every-rank" else 1
