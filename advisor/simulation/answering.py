@@ -18,6 +18,7 @@ from advisor.simulation import outside, versions
 from advisor.simulation.request import CannotProbe
 from advisor.simulation.wire import to_dict
 
+NEEDED = frozenset({"torch", "transformers"})
 MEMORY_BYTES = 16 << 30  # address space: torch maps some gigabytes that it never touches
 
 
@@ -28,14 +29,16 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():  # libraries print as they please; the answer alone goes out
             warnings.simplefilter("ignore")
             return _probe(run, request)
-    except (CannotProbe, JobError, KeyError, ValueError) as error:
+    except (CannotProbe, JobError) as error:
         return {"error": str(error)}
     except ImportError as error:
+        if error.name not in NEEDED:
+            return {"error": f"the model's own code needs {error.name or 'a package'}, which can not be loaded here: the estimate stands in"}
         return {"error": f"the probe needs torch and transformers ({error.name} is missing): pip install 'training-memory-advisor[probe]'"}
     except MemoryError:
         return {"error": "the probe ran out of its own memory limit; a smaller model or the estimate stands in"}
     except Exception as error:  # a model class may fail in any way; the caller falls back to the estimate
-        return {"error": f"the model's own code failed under the probe{_operator()}: {type(error).__name__}: {_first_line(error)}"}
+        return {"error": f"the model's own code failed under the probe{_operator()}: {type(error).__name__}: {_first_line(error)}; the estimate stands in"}
 
 
 def limit() -> None:

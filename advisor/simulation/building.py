@@ -124,10 +124,12 @@ def _from_config(config: Mapping[str, Any], job: Job, device: str, classes: int 
     packages.offer(dict(job.framework.versions or {}))
     settings = {key: value for key, value in config.items() if key not in ("architectures", "auto_map", "torch_dtype", "dtype", "quantization_config")}
     model_type = settings.pop("model_type", None)
+    if model_type not in transformers.CONFIG_MAPPING:
+        raise CannotProbe(f"transformers {transformers.__version__} has no model of model_type {model_type!r}: the estimate stands in")
     try:
         parsed = transformers.AutoConfig.for_model(model_type, **settings)
-    except (ValueError, KeyError, TypeError) as error:
-        raise CannotProbe(f"transformers {transformers.__version__} does not know model_type {model_type!r}: {str(error).splitlines()[0]}") from None
+    except Exception as error:  # a config class may refuse its values in any way
+        raise CannotProbe(f"transformers {transformers.__version__} can not read this {model_type} config: {type(error).__name__}: {_line(error)}") from None
     if model_type in ENCODER_DECODER and getattr(parsed, "decoder_start_token_id", None) is None:
         parsed.decoder_start_token_id = getattr(parsed, "pad_token_id", None) or 0  # in every such checkpoint's config, not in the class's defaults
     auto: Any = transformers.AutoModelForCausalLM
@@ -151,10 +153,15 @@ def _from_config(config: Mapping[str, Any], job: Job, device: str, classes: int 
     try:
         with torch.device(device):
             return _made(auto, parsed, attention, dtypes)
-    except (ValueError, NotImplementedError, RuntimeError) as error:
-        raise CannotProbe(f"{auto.__name__} can not be built on the meta device: {str(error).splitlines()[0]}") from None
+    except (ValueError, KeyError, NotImplementedError, RuntimeError) as error:
+        raise CannotProbe(f"{auto.__name__} can not be built on the meta device: {type(error).__name__}: {_line(error)}") from None
     finally:
         torch.set_default_dtype(before)
+
+
+def _line(error: Exception) -> str:
+    """An error's first line, cut where a library lists all it knows."""
+    return str(error).partition("\n")[0][:200]
 
 
 def _made(auto: Any, parsed: Any, attention: str, dtypes: dict[str, Any]) -> torch.nn.Module:

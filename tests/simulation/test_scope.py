@@ -83,3 +83,22 @@ def test_a_config_bomb_is_refused_with_its_figure(tmp_path: Path, capsys: pytest
     written.write_text(json.dumps(job), encoding="utf-8")
     assert main(["probe", str(written), "--quiet"]) != 0
     assert "1,000,000" in capsys.readouterr().err
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model_type": "my_model", "auto_map": {"AutoModelForCausalLM": "code--Model"}}, "has no model of model_type 'my_model'"),
+        ({"hidden_act": "no_such"}, "no_such"),
+    ],
+    ids=["remote code", "a name of nothing"],
+)
+def test_a_config_that_no_class_takes_is_refused_in_one_short_line(change: dict[str, Any], said: str, tiny: Callable[..., Any]) -> None:
+    from advisor.simulation.answering import answer
+    from advisor.simulation.request import request
+
+    told = answer(request(tiny("llama", model={"config": {**CONFIGS["llama"], **change}})))["error"]
+    assert said in told
+    assert "\n" not in told
+    assert len(told) < 320
