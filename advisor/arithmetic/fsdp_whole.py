@@ -78,9 +78,9 @@ def gradients(ctx: Context) -> Iterator[Holding]:
         return
     head = sum(i.total for i in c.outer.items if i.role == "head" and i.fate == "trained") if not shared else 0
     waiting = every - outer + head
-    for name, count, where in (
-        ("gradient of the head, waiting for all others", head, {at.BACKWARD_LAST}), ("gradients of every layer, waiting for the last", waiting, {at.BACKWARD_FIRST})
-    ):  # fmt: skip
+    head_waits = ("gradient of the head, waiting for all others", head, {at.BACKWARD_LAST})
+    all_wait = ("gradients of every layer, waiting for the last", waiting, {at.BACKWARD_FIRST})
+    for name, count, where in (head_waits, all_wait):
         yield Holding(
             "gradients", name, count * each, moments & where, "elements x bytes_each", {"elements": count, "bytes_each": each},
             f"{source}: a unit reduces when all its gradients are there", layout="gathered",

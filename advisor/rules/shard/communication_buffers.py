@@ -48,12 +48,25 @@ def _cached(_run: Run, evidence: Evidence) -> str | None:
 
 
 def _form(run: Run, evidence: Evidence) -> Form | None:
-    """NCCL asks the driver itself: buckets are PyTorch's, and what it lacks is memory that PyTorch's allocator does not hold."""
+    """One unit is cured by its policy. NCCL asks the driver itself: what it lacks is memory that PyTorch's allocator does not hold."""
+    if _one_unit(run) or _whole(run, evidence) is not None:
+        return Form("The whole model is gathered at once: FSDP wraps no module but the model itself", ("wrap-each-block",))
     if _collective(run, evidence) is None or _bucket(run, evidence) is not None:
         return None
     return Form(
         "The communicator finds no memory: PyTorch's allocator holds the card", ("empty-cache", "leave-headroom", "smaller-buckets", "limit-all-gathers")
     )
+
+
+def _one_unit(run: Run) -> bool:
+    wrap = run.job.parallel.wrap
+    return run.job.parallel.strategy in ("fsdp1", "fsdp2") and wrap is not None and wrap.blocks == "root"
+
+
+def _whole(run: Run, evidence: Evidence) -> str | None:
+    if in_phase(evidence, "save", "load", "sync", "resume") or run.job.parallel.strategy not in ("fsdp1", "fsdp2", "zero3"):
+        return None
+    return fingerprint.match(run, evidence, "flat-whole")
 
 
 RULE = Rule(
@@ -71,11 +84,14 @@ RULE = Rule(
             3.0,
             "the whole model is one unit",
             "FSDP without a wrap policy gathers all parameters into one buffer",
-            when=lambda run, e: (
-                None
-                if in_phase(e, "save", "load", "sync", "resume") or run.job.parallel.strategy not in ("fsdp1", "fsdp2", "zero3")
-                else fingerprint.match(run, e, "flat-whole")
-            ),
+            when=_whole,
+        ),
+        Mark(
+            "communication-buffers-one-unit",
+            2.5,
+            "no wrapping policy",
+            "torch fully_sharded_data_parallel.py: without auto_wrap_policy only the module that is given is a unit",
+            when=lambda run, e: "only the model itself is wrapped" if _one_unit(run) and not in_phase(e, "save", "load", "sync", "resume") else None,
         ),
         Mark(
             "communication-buffers-collective",
