@@ -59,6 +59,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "dpo, copy of the reference": {"objective": "dpo", "reference": "copy", "activations": {**FULL, "loss": "full-fp32"}, **TRL},
     "dpo, lora": {"objective": "dpo", "reference": "adapter-off", "method": LORA, "activations": {**FULL, "loss": "full-fp32"}, **TRL},
     "grpo, lora": {"objective": "grpo", "reference": "none", "method": LORA, "activations": {**FULL, "loss": "full-fp32"}, **TRL},
+    "rows without padding": {"activations": {"sequence_packing": "padding-free"}, "batch": LONG},
+    "trl, loss by tiles": {"framework": {"name": "trl"}, "activations": {**FULL, "loss": "chunked"}, "batch": LONG},
+    "trl 1.7, loss by chunks": {"framework": {"name": "trl", "versions": {"trl": "1.7.0"}}, "activations": {**FULL, "loss": "chunked"}, "batch": LONG},
     "ddp": {"parallel": {"strategy": "ddp", "shard": 1, "replicate": 2}, **TWO},
 }  # fmt: skip
 LARGE = frozenset({"mistralai/Mistral-7B-v0.1", "allenai/OLMo-2-1124-7B", "Qwen/Qwen3-30B-A3B"})
