@@ -124,7 +124,7 @@ _PERCENT = pattern(r"(\d{1,4}\.\d{1,2})\s?GiB\s?\((\d{1,3}\.\d{1,2})%\)")
 
 def _first(evidence: Evidence, seen: re.Pattern[str]) -> tuple[str, str] | None:
     for line in evidence.lines:
-        if 20 <= len(line.text) <= LONGEST and (found := seen.search(line.text)) is not None:
+        if 20 <= len(line.text) <= LONGEST and not line.text.lstrip().startswith("#") and (found := seen.search(line.text)) is not None:
             end = min((at for mark in "?\uff1f" if (at := line.text.find(mark, found.end())) >= 0), default=-1)
             if end < 0 or "." in line.text[found.end() : end]:
                 return line.where, line.text

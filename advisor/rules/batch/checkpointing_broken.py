@@ -89,7 +89,8 @@ RULE = Rule(
             "the library says that it does not checkpoint",
             "transformers: 'does not support gradient checkpointing'; TE and remote code print alike",
             pattern=(
-                r"does not support gradient checkpointing|[Gg]radient checkpointing (is|was|will be) (disabled|ignored|not)|"
+                r"does not support gradient checkpointing|[Gg]radient checkpointing (is|was|will be) "
+                r"(disabled|ignored|not (supported|applied|effective|active|used|working))|"
                 r"[Cc]heckpointing .{0,30}(has no effect|not supported)"
             ),
         ),

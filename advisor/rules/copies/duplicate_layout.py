@@ -104,9 +104,18 @@ _TWO = pattern(
 )
 
 
+_TWO_REVERSED = pattern(
+    r"\b(?:model|weights|params|parameters|checkpoint)\b[^\n]{0,20}?(\d{1,4}(?:\.\d{1,2})?)\s?(?:GiB|GB)\b[^\n]{0,40}?\b(?:allocated|resident)\b"
+    r"[^\n]{0,20}?(\d{1,4}(?:\.\d{1,2})?)\s?(?:GiB|GB)\b",
+    re.IGNORECASE,
+)
+
+
 def _twice(_run: Run, evidence: Evidence) -> str | None:
     """A line prints what is allocated beside the model's own size, and it is twice that."""
     for line in evidence.lines:
+        if (other := _TWO_REVERSED.search(line.text)) is not None and float(other[1]) >= 0.5 and near(float(other[2]), 2 * float(other[1]), 0.08):
+            return f"{other[2]} GiB are allocated where the model has {other[1]} ({line.where})"
         found = _TWO.search(line.text)
         if found is not None and float(found[2]) >= 0.5 and near(float(found[1]), 2 * float(found[2]), 0.08):
             return f"{found[1]} GiB are allocated where the model has {found[2]} ({line.where})"

@@ -78,7 +78,8 @@ RULE = Rule(
             "a checkpoint had just been loaded",
             "Megatron training/checkpointing.py prints 'successfully loaded checkpoint from ... at iteration n'",
             pattern=(
-                r"successfully loaded checkpoint from|Resuming (training )?from|resume_from_checkpoint['\"]?\s*[=:]\s*(?!None|False|null)|"
+                r"successfully loaded checkpoint from|Resuming (training )?from|"
+                r"resume_from_checkpoint['\"]?\s*[=:]\s*['\"]?(?:[Tt]rue\b|[\w.~-]*/[\w./-]+|checkpoint-\d)|"
                 r"init_from\s*=\s*['\"]resume"
             ),
         ),
@@ -115,6 +116,14 @@ RULE = Rule(
         ),
     ),
     quiet=(
+        Example(
+            "every Trainer's call names the argument",
+            text=trace(
+                "llamafactory/train/sft/workflow.py|run_sft|train_result = trainer.train(resume_from_checkpoint=training_args.resume_from_checkpoint)",
+                "torch/nn/parallel/distributed.py|__init__|self._ddp_init_helper(",
+            )
+            + oom("55.03 GiB", allocated=55.0, capacity=79.3),
+        ),
         Example(
             "the same run many steps later",
             text="$ python main.py --resume out/last.pt\nstate = torch.load(args.resume)\nstep 812 loss 0.31\n"

@@ -210,6 +210,13 @@ RULE = Rule(
             "flash-attn, torch/cuda/__init__.py, xformers: their capability checks",
             pattern=BY_CARD,
         ),
+        Mark(
+            "attention-fallback-asked-for",
+            2.5,
+            "the attention weights are asked for: no fused kernel returns them",
+            "transformers: output_attentions=True falls back to eager (sdpa_attention, flash_attention_2 return none)",
+            pattern=r"\boutput_attentions['\"]?\s*[=:]\s*True|need_weights\s*=\s*True",
+        ),
         Mark("attention-fallback-later", -2.5, "logits", "scores of every layer are made before the logits are", when=_past_it),
         Mark("attention-fallback-head-dim", 1.5, "wide heads", "ATen sdp_utils.cpp check_head_dim_size: flash and cuDNN take at most 256", when=_head_dim),
         Mark("attention-fallback-softcap", 1.0, "soft cap", "transformers: attn_logit_softcapping needs eager or flex", when=_softcap),

@@ -46,6 +46,8 @@ def _default(run: Run, evidence: Evidence) -> str | None:
         return None
     if run.job.framework.name in FP32_BY_DESIGN or _dtype_given(evidence) or (fact.kind == "assumed" and run.job.model.name is None):
         return None
+    if evidence.failure is None and run.missing:
+        return None  # nothing failed, and what a run of unknown size would take is unknown: no more than that a line is not there
     given = run.facts.get("load.dtype")
     if given is not None and given.kind in ("stated", "read") and given.value is not None:
         return None  # fp32 was asked for

@@ -35,7 +35,11 @@ def _rise(run: Run, evidence: Evidence) -> str | None:
 
 STAGES = r"(?:\.?prepare(?!_model_for)\w*|wrap\w*|fsdp\w*|fully_shard|deepspeed\.initialize|initiali[sz]\w*|get_peft_model|from_pretrained)"
 _DTYPE = r"(?:torch\.)?(?:{})\b"
-_NARROW_BEFORE = pattern(rf"\bbefore\b[^\n]{{0,40}}?{STAGES}[^\n]{{0,60}}?{_DTYPE.format('bfloat16|float16')}", re.IGNORECASE)
+_NARROW_BEFORE = pattern(
+    rf"\bbefore\b[^\n]{{0,40}}?{STAGES}[^\n]{{0,60}}?{_DTYPE.format('bfloat16|float16')}|"
+    rf"\bafter\b[^\n]{{0,20}}?(?:from_pretrained|load\w*)[^\n]{{0,60}}?{_DTYPE.format('bfloat16|float16')}",
+    re.IGNORECASE,
+)
 _WIDE_AFTER = pattern(rf"\bafter\b[^\n]{{0,40}}?{STAGES}[^\n]{{0,60}}?{_DTYPE.format('float32')}", re.IGNORECASE)
 DOUBLED = (1.8, 2.2)  # fp32 over 16 bit, with what stays as it was and what is gathered
 

@@ -112,6 +112,14 @@ RULE = Rule(
             "torch DistributedDataParallel replicates the module; ZeRO-1 and 2 keep whole weights",
             when=_data_parallel,
         ),
+        Mark(
+            "replicated-state-reducer",
+            2.0,
+            "DDP makes the buckets for all gradients of the whole model",
+            "torch/nn/parallel/distributed.py _ddp_init_helper: dist.Reducer allocates a bucket for each gradient, on every rank the same",
+            pattern=r"_ddp_init_helper|dist\.Reducer\(",
+            on="frame",
+        ),
         Mark("replicated-state-exceeds", 1.5, "state fills the card", "the estimate's ledger; ZeRO (arXiv 1910.02054) divides it by the ranks", when=_exceeds),
         Mark("replicated-state-alone", 2.0, "state alone is too large", "the estimate's ledger", when=_alone),
         Mark(
