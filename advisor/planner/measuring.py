@@ -12,6 +12,7 @@ from advisor.arithmetic import CannotEstimate, estimate
 from advisor.job import JobError
 from advisor.ledger import Ledger
 from advisor.planner.constraints import CUTTING, ORDER, Constraints, altered
+from advisor.planner.excluding import brings_along
 from advisor.planner.storage import MOST_HOST_GIB, host_of_node
 from advisor.run import Run
 from advisor.speed import step_time
@@ -172,6 +173,9 @@ class Bench(Struct):
             return None
         if isinstance(after, NotApplicable):
             self.refused.setdefault(name, after.reason)
+            return None
+        if (brought := brings_along(run, after, self.constraints.exclude)) is not None:
+            self.refused.setdefault(name, f"it brings {brought} along, which is out of the question")
             return None
         return after
 

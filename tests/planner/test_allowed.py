@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from advisor import cli
-from advisor.planner.constraints import ADAPTERS_OF_FULL, NEEDS_LIBRARY
+from advisor.job import read_job
+from advisor.planner.constraints import ADAPTERS_OF_FULL, NEEDS_LIBRARY, Constraints
+from advisor.planner.measuring import Bench
+from advisor.planning import plan
+from advisor.run import Run, resolve
 
 JOB = Path(__file__).resolve().parents[1] / "jobs" / "j4.yaml"
 
@@ -51,6 +55,30 @@ def test_at_most_so_many_changes_on_the_cards_that_are_there(capsys: pytest.Capt
 def test_a_technique_that_is_out_of_the_question(capsys: pytest.CaptureFixture[str]) -> None:
     first = names(planned(capsys))[0]
     assert first not in names(planned(capsys, "--without", first))
+
+
+@pytest.mark.parametrize(("without", "brings"), [("fused-linear-loss", "fused-kernels"), ("fused-kernels", "fused-linear-loss"), ("lora", "qlora")])
+def test_nor_under_another_name(without: str, brings: str) -> None:
+    start = run_of({"framework": {"name": "trl"}, "method": {"kind": "full"}, "activations": {"attention": "flash-2"}})
+    free, bound = (Bench(start, lambda _: None, None, Constraints(exclude=frozenset(names))) for names in ((), (without,)))
+    assert free.apply(brings, start) is not None
+    assert bound.apply(brings, start) is None
+    assert without in bound.refused[brings]
+    made = plan(start, allow=Constraints(exclude=frozenset({without})))
+    assert made.steps
+    assert brings not in {step.technique for step in (*made.steps, *made.runner_up, *made.alternatives)}
+
+
+def test_a_switch_of_its_own_stays_when_the_other_is_excluded() -> None:
+    start = run_of({"framework": {"name": "axolotl"}, "method": {"kind": "full"}})
+    bench = Bench(start, lambda _: None, None, Constraints(exclude=frozenset({"fused-linear-loss"})))
+    after = bench.apply("fused-kernels", start)
+    assert after is not None and after.job.activations.loss != "fused-linear"
+
+
+def run_of(sections: dict[str, Any]) -> Run:
+    job = {"version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}, "objective": "sft", "batch": {"micro_batch": 32, "seq_len": 4096}}
+    return resolve(read_job({**job, "hardware": {"gpu": "a100-80gb", "gpus_per_node": 1}, **sections}))
 
 
 def test_room_is_left(capsys: pytest.CaptureFixture[str]) -> None:
