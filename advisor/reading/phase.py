@@ -27,7 +27,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "resume",
             r"torch\.load\([^)]*(?:resume|ckpt|checkpoint)|load_checkpoint|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|load_fsdp_(?:model|"
-            r"optimizer)|(?<!\.train\()resume_from_checkpoint|"
+            r"optimizer)|resume_from_checkpoint\(|:_?resume_from_checkpoint: |"
             r"load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|load_optimizer_state|"
             r"restore_checkpoint|resume_checkpoint",
         ),
