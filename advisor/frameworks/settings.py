@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 
 from advisor.frameworks.codecs import CODECS
 from advisor.frameworks.derive import DERIVATIONS, RANK_KEY
-from advisor.frameworks.syntax import render
+from advisor.frameworks.syntax import for_windows, render
 from advisor.frameworks.table import ANY, Case, Entry, Table, canonical, names, of_framework, stack
 from advisor.job import Job, Section
 
@@ -82,6 +82,8 @@ def lines(
     for name, found in ((name, _once(found)) for name, found in pairs.items()):
         flags = written_as(homes[name], found) if written_as is not None and homes[name].syntax == "python" else None
         rendered[name] = tuple(render(homes[name], found) if flags is None else flags)
+    if "windows" in (after.framework.versions or {}):
+        rendered = {name: tuple(for_windows(text)) for name, text in rendered.items()}
     return {name: text for name, text in rendered.items() if text}
 
 

@@ -53,6 +53,7 @@ def _toml(_table: Table, pairs: Sequence[Pair]) -> list[str]:
     return [line for section, content in sections.items() for line in ([f"[{section}]"] if section else []) + content]
 
 
+EXPORT = "export "
 WITHOUT = "# without --"  # a switch that takes no value is turned off by leaving it out
 
 
@@ -75,7 +76,16 @@ def _overrides(_table: Table, pairs: Sequence[Pair]) -> list[str]:
 
 
 def _env(_table: Table, pairs: Sequence[Pair]) -> list[str]:
-    return [f"export {key}={raw}" for _, key, raw in pairs]
+    return [f"{EXPORT}{key}={raw}" for _, key, raw in pairs]
+
+
+def for_windows(lines: Sequence[str]) -> list[str]:
+    """The lines with variables set as PowerShell does it, beside the same for cmd: ``export`` is neither's."""
+    return [_set(*line.removeprefix(EXPORT).partition("=")[::2]) if line.startswith(EXPORT) else line for line in lines]
+
+
+def _set(key: str, value: str) -> str:
+    return f'$env:{key} = "{value}"  # PowerShell; in cmd: set {key}={value}'
 
 
 def _nested(pairs: Sequence[Pair]) -> dict[str, Any]:

@@ -70,6 +70,11 @@ def not_nvidia(run: Run, what: str) -> str | None:
     return None
 
 
+def on_windows(run: Run, what: str) -> str | None:
+    """Why PyTorch's CUDA driver API parts do not run here (c10/cuda/driver_api.cpp is built on ``dlopen``; CUDAAllocatorConfig.h)."""
+    return f"PyTorch has no {what} on Windows: it warns and goes on without" if "windows" in (run.job.framework.versions or {}) else None
+
+
 def framework_lacks(run: Run, able: frozenset[str], what: str) -> str | None:
     """Why the named framework cannot do ``what``; an unnamed framework can."""
     name = run.job.framework.name

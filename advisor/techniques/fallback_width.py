@@ -119,7 +119,7 @@ def empty_cache(run: Run) -> Run | NotApplicable:
 @technique("expandable-segments", tier="fallback")
 def expandable_segments(run: Run) -> Run | NotApplicable:
     """Let the allocator grow segments in place, so that free memory does not split into blocks that are too small."""
-    from advisor.techniques.conditions import allocator_with, older, sleeping_engine
+    from advisor.techniques.conditions import allocator_with, older, on_windows, sleeping_engine
 
     allocator = run.job.framework.allocator or {}
     freed = cured(run, "fragmentation")
@@ -129,6 +129,8 @@ def expandable_segments(run: Run) -> Run | NotApplicable:
         return NotApplicable("vLLM's sleep mode brings an allocator of its own (cumem), which refuses expandable segments")
     if run.job.framework.cuda_graphs:
         return NotApplicable("captured CUDA graphs hold their pool at fixed addresses; expandable segments with graphs were not safe in every release")
+    if (unsupported := on_windows(run, "expandable segments")) is not None:
+        return NotApplicable(unsupported, settled=True)
     reason = not_nvidia(run, "expandable_segments") or older(run, "torch", (2, 1))
     if reason:
         return NotApplicable(reason)
