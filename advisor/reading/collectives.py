@@ -19,7 +19,7 @@ HEAD = lazily(
     r"NCCL WARN|Failed to CUDA|Cuda failure|DistBackendError|ncclUnhandledCudaError|NCCL error|exit ?code|return code|SIGKILL|SIGBUS|SIGTERM|"
     r"Signal (?:7|9|15)\b|oom[-_ ]?kill|OOMKilled|"
     r"Out of memory: Kill|node running low on memory|^Killed\b|\bKilled\s+(?:python|torchrun|accelerate|deepspeed)|Watchdog caught|timed out|"
-    r"killed by signal|exited unexpectedly|"
+    r"killed by signal|exited unexpectedly|terminated with signal|exit(?:s|ed) with -\d|"
     r"Cannot allocate memory|Bus error|"
     r"No space left on device|shared memory|std::bad_alloc|^MemoryError|Connection reset by peer|ChildFailedError",
     re.IGNORECASE,
@@ -62,7 +62,7 @@ _SHM = lazily(
 )
 _KILLED = lazily(
     r"^(?:\S{0,60}: line \d+:\s+\d+ )?Killed(?:\s|$)|DataLoader worker \(pid(?:\(s\))? [\d, ]{1,80}\) is killed by signal: Killed|"
-    r"\bKilled\s+(?:python|torchrun|accelerate|deepspeed)",
+    r"\bKilled\s+(?:python|torchrun|accelerate|deepspeed)|\bprocess \d{1,5} terminated with signal SIGKILL\b",  # torch multiprocessing/spawn.py
     re.IGNORECASE | re.MULTILINE,
 )
 # torch utils/data/dataloader.py _try_get_data: workers that are no longer alive, whatever ended them; with an exit code it was an exception of their own

@@ -79,7 +79,7 @@ def _budget(run: Run, evidence: Evidence) -> str | None:
 
 _DIMENSIONS = pattern(
     r"torch\.Size\(\[([\d, ]{1,60})\]\)|\bshape\W{1,4}([\d, ]{1,60})[\])]|"
-    r"\b(?:seq_?len(?:gth)?s?|num_tokens|n_tokens|tokens(?: in (?:this |the )?batch)?|frames|n_frames|length)\W{1,3}(\d{1,9})\b",
+    r"\b(?:seq_?len(?:gth)?s?|num_tokens|n_tokens|tokens(?: in (?:this |the )?batch)?|max_?len(?:gth)?|longest|frames|n_frames|length)\W{1,3}(\d{1,9})\b",
     re.IGNORECASE,
 )
 LONGER = 2.0  # times the longest that went through before

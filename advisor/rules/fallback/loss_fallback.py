@@ -80,7 +80,8 @@ RULE = Rule(
             "the kernel library says that it does not know the model, or could not be loaded",
             "liger_kernel/transformers/monkey_patch.py: 'There are currently no Liger kernels supported for model type'",
             pattern=(
-                r"no Liger kernels supported|[Ll]iger.{0,60}(not (installed|available|supported)|disabled|failed)|"
+                r"no Liger kernels supported|\bfused_linear_cross_entropy\b.{0,40}\b(?:not (?:supported|applied|available)|skipp\w+|ignored|disabled)|"
+                r"[Ll]iger.{0,60}(not (installed|available|supported)|disabled|failed)|"
                 r"UNSLOTH_RETURN_LOGITS\s*=?\s*['\"]?\s*1|cut_cross_entropy.{0,60}(not|fail)"
             ),
         ),
