@@ -6,12 +6,13 @@ what was written is in it, with ``v``, the form's version. Everything in a link 
 recomputed; what is unknown or wrong is dropped and named.
 """
 
-from advisor.share.form import MAX_LINK, MEASURED, TICKS, VERSION, Link
+from advisor.share.allowing import allowed_of, with_allowed
+from advisor.share.form import ALLOW, MAX_LINK, MEASURED, TICKS, VERSION, Link
 from advisor.share.measured import Measured, measured_of, with_measured
 from advisor.share.opening import Opened, find_link, open_link, parameters_of, ticks_of
 from advisor.share.writing import as_text, is_local, link, with_ticks
 
 __all__ = [
-    "MAX_LINK", "MEASURED", "TICKS", "VERSION", "Link", "Measured", "Opened", "as_text", "find_link", "is_local", "link", "measured_of", "open_link",
-    "parameters_of", "ticks_of", "with_measured", "with_ticks",
+    "ALLOW", "MAX_LINK", "MEASURED", "TICKS", "VERSION", "Link", "Measured", "Opened", "allowed_of", "as_text", "find_link", "is_local", "link",
+    "measured_of", "open_link", "parameters_of", "ticks_of", "with_allowed", "with_measured", "with_ticks",
 ]  # fmt: skip

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, get_args
 
 from advisor.evidence import Backend, Device, Evidence, Failure, FailureKind, Frame, Process
 from advisor.ledger import PHASES
-from advisor.share.failure_writing import FRAME, LIBRARIES, MAX_DEVICES, MAX_FAILURES, MAX_FRAMES, MAX_MARKS, MAX_PROCESSES, SIZES, owns
+from advisor.share.failure_writing import FRAME, LIBRARIES, MAX_DEVICES, MAX_FAILURES, MAX_FRAMES, MAX_MARKS, MAX_PROCESSES, SIZES, is_detail, owns
 from advisor.share.notation import NotationError, read_list, read_mapping
 from advisor.units import Size, read_size
 
@@ -98,7 +97,7 @@ def _read_details(text: str, name: str, dropped: list[str]) -> tuple[tuple[str, 
     except NotationError:
         dropped.append(f"{name}: {text[:40]!r} is no list of key:value")
         return ()
-    return tuple((k, v) for k, v in found.items() if isinstance(v, (int, float)) and math.isfinite(v))[:16]
+    return tuple((k, v) for k, v in found.items() if is_detail(k, v))[:16]
 
 
 def _read_device(name: str, given: Mapping[str, str], dropped: list[str]) -> Device | None:

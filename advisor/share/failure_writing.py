@@ -6,6 +6,7 @@ Sizes are written as they were printed (``9.79GiB``), so that the rounding of th
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from advisor.evidence import Device, Evidence, Failure, Frame, Process
@@ -36,6 +37,9 @@ SIZES = {
     "pools": "private_pool_bytes",
     "allowed": "allowed_bytes",
 }
+# details that are words of the readers' own, never of the text: why an engine did not start, what kind of collective failure it was
+WORDS = frozenset({"what", "why", "engine"})
+WORD = pattern(r"[A-Za-z0-9][A-Za-z0-9 _-]{0,39}")
 _UNITS = (("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("TiB", TIB))
 _ID = pattern(r"[a-z0-9][a-z0-9_.-]{0,79}")
 _NAME = pattern(r"(error\d?|device\.\d{1,2}|marks)(\..*)?")
@@ -49,7 +53,8 @@ def owns(name: str) -> bool:
 def write(job: Job, evidence: Evidence) -> list[tuple[str, str]]:
     """The parameters of failures, cards and marks."""
     first = evidence.failure
-    failures = ([first] if first else []) + [f for f in evidence.failures if f is not first and not f.consequence]
+    # where every failure follows from another one that is not shown, all are needed to tell so
+    failures = ([first] if first else []) + [f for f in evidence.failures if f is not first and (not f.consequence or (first and first.consequence))]
     out: list[tuple[str, str]] = []
     for number, failure in enumerate(failures[:MAX_FAILURES], 1):
         out += _failure("error" if number == 1 else f"error{number}", failure)
@@ -84,10 +89,17 @@ def _failure(prefix: str, failure: Failure) -> list[tuple[str, str]]:
         out.append((f"{prefix}.frames", write_list(frames)))
     if failure.processes:
         out.append((f"{prefix}.processes", write_list([_process(p) for p in failure.processes[:MAX_PROCESSES]])))
-    details = {k: v for k, v in failure.details if isinstance(v, (int, float, bool)) and _ID.fullmatch(k)}
+    details = {k: v for k, v in failure.details if _ID.fullmatch(k) and is_detail(k, v)}
     if details:
         out.append((f"{prefix}.details", write_mapping(details)))
     return out
+
+
+def is_detail(name: str, value: Any) -> bool:
+    """Whether a detail of a failure travels: a figure, or a word that a reader gave it."""
+    if isinstance(value, (int, float)):
+        return math.isfinite(value)
+    return name in WORDS and isinstance(value, str) and WORD.fullmatch(value) is not None
 
 
 def _public(frame: Frame) -> str | None:

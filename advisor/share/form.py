@@ -18,7 +18,8 @@ UPGRADES: Mapping[int, Any] = {}
 NEVER = frozenset({"version", "name"})  # name is free text of the user's
 TICKS = "ticks"  # ids of the changes that are ticked, where they are not the plan's
 MEASURED = "measured"  # what somebody measured of this run: allocated bytes at the peak, the device, and whether the run had the ticked changes
-OF_PAGES = frozenset({"v", "sample", "embed", TICKS, MEASURED})  # what a page reads itself
+ALLOW = "allow"  # what the plan may do, where its reader said so
+OF_PAGES = frozenset({"v", "sample", "embed", TICKS, MEASURED, ALLOW})  # what a page reads itself
 
 
 class Link(Struct, frozen=True):

@@ -47,7 +47,21 @@ def open_link(query: str | Mapping[str, str]) -> Opened:
         except (StatingError, ValueError) as error:
             dropped.append(f"{name}: {_short(str(error), 200)}")
     evidence = failure_reading.read(given, dropped).with_facts(stated)
-    return Opened(job, evidence, tuple(dropped))
+    return Opened(*_with_card(job, evidence), tuple(dropped))
+
+
+def _with_card(job: Job, evidence: Evidence) -> tuple[Job, Evidence]:
+    """A link leaves out a card that was only assumed from its printed total; from the same total it is assumed again, with the same alternatives."""
+    if job.hardware.gpu is not None:
+        return job, evidence
+    from advisor.reading.capacity import card_of_failure, cards_of_devices
+    from advisor.reading.merge import merge
+
+    guessed = [card for failure in evidence.failures[:1] if (card := card_of_failure(failure)) is not None]
+    facts = [fact for fact in merge([*guessed, *cards_of_devices(evidence.devices)]).facts if fact.field == "hardware.gpu"]
+    for fact in facts:
+        job = put(job, fact.field, fact.value)
+    return job, evidence.with_facts(facts)
 
 
 def ticks_of(query: str | Mapping[str, str]) -> tuple[str, ...] | None:

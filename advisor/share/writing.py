@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from advisor.evidence import Evidence
 from advisor.job import Job, Section, fields
 from advisor.reading.pattern import pattern
+from advisor.run import Run
 from advisor.share import failure_writing
 from advisor.share.form import NEVER, TICKS, VERSION, Link
 from advisor.share.notation import write_list, write_mapping
@@ -25,8 +26,28 @@ def link(job: Job, evidence: Evidence) -> Link:
     left_out: list[str] = []
     # what a reader only assumed is assumed anew by whoever opens the link
     assumed = {fact.field for fact in evidence.facts if fact.kind in ("assumed", "default")}
-    pairs = [("v", str(VERSION)), *(p for p in _of_job(job, left_out) if p[0] not in assumed), *failure_writing.write(job, evidence)]
+    written, failed = [p for p in _of_job(job, left_out) if p[0] not in assumed], failure_writing.write(job, evidence)
+    if evidence.seen_keys or evidence.lines:
+        written += _settled_by_text(job, evidence, dict([*written, *failed]))
+    pairs = [("v", str(VERSION)), *written, *failed]
     return Link("&".join(f"{name}={quote(value, safe=SAFE)}" for name, value in pairs), tuple(left_out))
+
+
+def _settled_by_text(job: Job, evidence: Evidence, given: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Fields that resolving takes from the text itself (a call without a wrapping policy, say): the link has no text, so it names them."""
+    from advisor.run import resolve
+    from advisor.share.opening import open_link
+
+    opened = open_link(given)
+    here, there = resolve(job, evidence), resolve(opened.job, opened.evidence)
+    open_to = [path for path in fields() if path not in given and path not in NEVER and not path.startswith("model.") and here.job.get(path) is not None]
+    return [(path, as_text(here.job.get(path))) for path in open_to if here.job.get(path) != there.job.get(path) or _less_certain(path, there, here)]
+
+
+def _less_certain(path: str, run: Run, than: Run) -> bool:
+    """Whether a value is one of several here, and settled there."""
+    one, other = run.facts.get(path), than.facts.get(path)
+    return one is not None and other is not None and bool(one.alternatives) and not other.alternatives
 
 
 def with_ticks(shared: Link, ticks: Iterable[str] | None) -> Link:
