@@ -35,8 +35,13 @@ def _named(_run: Run, evidence: Evidence) -> str | None:
     return "" if evidence.failure is not None and any(_CHUNKED.search(line.text) for line in evidence.lines) else None
 
 
-def _only_newest(run: Run, _evidence: Evidence) -> str | None:
+_ASKED_FOR = pattern(r"liger|fused_linear|cut_cross_entropy", re.IGNORECASE)
+
+
+def _only_newest(run: Run, evidence: Evidence) -> str | None:
     """The loss is what the newest version does by default, and no version was read: an older one simply makes whole logits."""
+    if any(_ASKED_FOR.search(key) and str(value).lower() == "true" for _, key, value in evidence.seen_keys):
+        return None  # a switch that is written is no default
     fact, versions = run.facts.get("activations.loss"), run.job.framework.versions or {}
     unknown = run.job.framework.name is not None and not ({"trl", "transformers", "torchtune", "litgpt"} & set(versions))
     return "that loss is the default of newer versions only, and no version is known" if fact is not None and fact.kind == "default" and unknown else None
