@@ -101,10 +101,10 @@ def _solved_one(run: Run, evidence: Evidence) -> str | None:
     return _solved(run, evidence) if _solved_free(run, evidence) is None else None
 
 
-def _none_made(run: Run, evidence: Evidence) -> str | None:
+def _none_made(run: Run, _evidence: Evidence) -> str | None:
     fact = run.facts.get("activations.loss")
-    if fact is not None and fact.kind in ("default", "assumed") and _request(run, evidence):
-        return None  # the request shows that they are made: what a framework usually does is not what this run did
+    if fact is not None and fact.kind in ("default", "assumed"):
+        return None  # what a framework usually does is no evidence of what this run did
     return f"the {run.job.activations.loss} loss makes no whole logits" if run.job.activations.loss in NO_LOGITS else None
 
 
