@@ -4,12 +4,13 @@ import streamlit as st
 from msgspec.structs import replace
 
 from advisor import knowledge
-from advisor.diagnosis import diagnose_reading
+from advisor.diagnosis import diagnose_reading, replanned
 from advisor.evidence import Evidence
 from advisor.job import Job
 from advisor.reading import Reading, read
-from advisor.share import MEASURED, TICKS, find_link, link, measured_of, open_link, parameters_of, ticks_of, with_measured, with_ticks
+from advisor.share import ALLOW, MEASURED, TICKS, find_link, link, measured_of, open_link, parameters_of, ticks_of, with_allowed, with_measured, with_ticks
 from advisor.stating import StatingError, state, validated
+from advisor.views import allowing
 from advisor.views.address import arrived, write
 from advisor.views.causes import show_causes, show_others
 from advisor.views.changes import show_changes, show_first
@@ -41,8 +42,16 @@ def answer(reading: Reading) -> None:
     """Diagnose and put the link in the address bar."""
     untouched()
     forget()
-    HELD.reading, HELD.report = reading, diagnose_reading(reading)
+    allow, margin = allowing.limits()
+    HELD.reading, HELD.report = reading, diagnose_reading(reading, allow=allow, margin_bytes=margin)
     HELD.shared = link(reading.job, reading.evidence)
+
+
+def plan_again() -> None:
+    """What the plan may do was changed."""
+    untouched()
+    allow, margin = allowing.limits()
+    HELD.report = replanned(HELD.report, allow=allow, margin_bytes=margin)
 
 
 def stated(path: str, key: str) -> None:
@@ -75,16 +84,19 @@ def given(found: list[tuple[str, str | bytes]]) -> None:
 
 
 def take_link(query: str | dict[str, str]) -> None:
-    ticks = ticks_of(query)
-    if "report" in HELD and isinstance(query, dict) and {k: v for k, v in query.items() if k not in (TICKS, MEASURED)} == HELD.shared.parameters:
+    ticks, before = ticks_of(query), allowing.limits()
+    unread = allowing.take(query)
+    if "report" in HELD and isinstance(query, dict) and {k: v for k, v in query.items() if k not in (TICKS, MEASURED, ALLOW)} == HELD.shared.parameters:
         untouched()  # back or forward over a tick: the diagnosis and its text stay
+        if allowing.limits() != before:
+            plan_again()
         if ticks is not None:
             tick(HELD.report.plan, ticks)
         return
     opened = open_link(query)
     told = measured_of(query)
     lost = ("measured: not a size, a device and which run",) if told is None and MEASURED in parameters_of(query) else ()
-    HELD.dropped, HELD.texts = (*opened.dropped, *lost), ()
+    HELD.dropped, HELD.texts = (*opened.dropped, *lost, *unread), ()
     if opened.job != Job() or opened.evidence != Evidence():
         answer(Reading(opened.job, opened.evidence))
         if ticks is not None:
@@ -112,6 +124,7 @@ def start_again() -> None:
     for key in ("reading", "report", "dropped", "pasted", "texts", "shared", KEPT):
         HELD.pop(key, None)
     HELD.address = {}
+    allowing.take({})
 
 
 here = arrived("diagnose")
@@ -120,7 +133,7 @@ if here:
 elif here is not None:
     start_again()
 if "report" in HELD:
-    HELD.leaving = with_measured(with_ticks(HELD.shared, ticks_to_share(HELD.report)), measured_now(HELD.report))
+    HELD.leaving = with_measured(with_ticks(with_allowed(HELD.shared, *allowing.limits()), ticks_to_share(HELD.report)), measured_now(HELD.report))
     HELD.address = HELD.leaving.parameters
 if "address" in HELD:
     write("diagnose", HELD.address)
@@ -181,6 +194,8 @@ if report.verdict not in ("unreadable", "not-memory") and report.ledger is not N
 show_causes(report)
 follow_ups(report, seen)
 show_changes(report, HELD.get("texts", ()))
+if report.run is not None and report.verdict != "not-memory":
+    allowing.show_limits(plan_again)
 if report.run is not None and report.verdict not in ("unreadable", "not-memory"):
     show_proof(report)
 if report.verdict != "not-memory":  # nothing was estimated from it

@@ -6,10 +6,12 @@ import streamlit as st
 
 from advisor import knowledge
 from advisor.diagnosis import diagnose_reading
+from advisor.planner.constraints import Constraints
 from advisor.reading import Reading, read
 from advisor.render import words
-from advisor.share import link, measured_of, open_link, ticks_of, with_measured, with_ticks
+from advisor.share import allowed_of, link, measured_of, open_link, ticks_of, with_allowed, with_measured, with_ticks
 from advisor.stating import StatingError, state, validated
+from advisor.views.allowing import in_words
 from advisor.views.causes import show_causes
 from advisor.views.changes import show_changes
 from advisor.views.ledger_chart import show_ledger
@@ -93,7 +95,8 @@ with st.container():  # always there: what stands below keeps its place, and an 
         st.warning(plain(said), icon=":material/info:")
 body = saved.body
 reading, dropped = reading_of(body)
-report = diagnose_reading(reading)
+allow, margin = allowed_of(body["link"]) or (Constraints(), None)
+report = diagnose_reading(reading, allow=allow, margin_bytes=margin)
 if HELD.get("report-shown") != id:  # what was ticked on another report says nothing of this one
     HELD["report-shown"] = id
     untouched()
@@ -115,13 +118,15 @@ if report.ledger is not None and report.ledger.peak().bytes:
     st.header("Who holds the memory, and when")
     show_ledger(report.ledger, report.capacity_bytes, "saved-ledger")
 show_causes(report)
+if limited := in_words(allow, margin):
+    st.caption(f":material/rule: The plan keeps to these limits: {limited}.")
 show_changes(report, [(name, content) for name, content in body.get("texts") or ()])
 if body.get("texts"):
     with st.expander("The text it was made from, masked", icon=":material/article:"):
         for name, content in body["texts"]:
             st.caption(plain(name))
             st.code(content, language=None, wrap_lines=True, height=240)
-shared = with_measured(with_ticks(link(reading.job, reading.evidence), ticks_to_share(report)), measured_now(report))
+shared = with_measured(with_ticks(with_allowed(link(reading.job, reading.evidence), allow, margin), ticks_to_share(report)), measured_now(report))
 st.page_link(knowledge.folder("pages") / "diagnose.py", label="Open it in Diagnose", icon=":material/troubleshoot:", query_params=shared.parameters or None)
 
 st.header("Did it help?")

@@ -14,6 +14,7 @@ from advisor.diagnosis import diagnose_reading
 from advisor.evidence import Evidence, Failure, Frame, Process
 from advisor.job import Job, fields, read_job
 from advisor.knowledge import folder
+from advisor.planner.constraints import Constraints
 from advisor.reading import Reading, read
 from advisor.report import Report
 from advisor.share import failure_reading, failure_writing, form, notation
@@ -269,3 +270,25 @@ def test_ticked_changes_travel_and_unknown_ones_do_not() -> None:
     assert share.ticks_of(made.query + ",no-such-change") == share.ticks_of(made.query)
     assert share.ticks_of("v=1&batch.micro_batch=4") is None
     assert share.ticks_of(share.with_ticks(share.Link("v=1"), ()).query) == ()
+
+
+def test_what_a_plan_may_do_travels_and_what_cannot_be_read_is_not_guessed() -> None:
+    bare = share.link(read_job({"version": 1, "batch": {"micro_batch": 4}}), Evidence())
+    allow = Constraints(keep_exact=True, keep_hardware=True, most_changes=2, exclude=frozenset({"galore", "fused-kernels"}))
+    made = share.with_allowed(bare, allow, 3 * GIB // 2)
+    assert made.query.endswith("&allow=keep:!(exact,cards),changes:2,margin:1.5GiB,without:!(fused-kernels,galore)")
+    assert share.allowed_of(made.query) == share.allowed_of(made.parameters) == (allow, 3 * GIB // 2)
+    assert share.open_link(made.query).dropped == ()
+    assert share.with_allowed(bare, Constraints(), None) == bare
+    assert share.allowed_of(bare.query) is None
+
+
+@pytest.mark.parametrize("said", ["keep:!(everything)", "keep:exact", "changes:0", "changes:2.5", "changes:!t", "margin:much", "without:!(nope)", "without:7", "x:1", "keep:!("])  # fmt: skip
+def test_limits_of_a_plan_that_are_tampered_with_are_none(said: str) -> None:
+    assert share.allowed_of({"v": "1", "allow": said}) is None
+
+
+def test_the_issued_link_with_limits_still_says_them() -> None:
+    query = next(link for link in LINKS if "&allow=" in link)
+    allow = Constraints(True, True, True, True, 3, frozenset({"galore", "qlora"}))
+    assert share.allowed_of(query) == (allow, 2 * GIB)

@@ -53,3 +53,12 @@ def of(args: argparse.Namespace) -> tuple[Constraints, int | None]:
         raise UserError(f"--margin {args.margin!r}: a size is expected, such as 2GiB or 512MiB")
     switches = {name: bool(getattr(args, name)) for name in SWITCHES}
     return Constraints(most_changes=args.most_changes, exclude=frozenset(args.without), **switches), None if size is None else size.bytes
+
+
+def of_link(names: list[str]) -> tuple[Constraints, int | None]:
+    """What the plan may do where one link is all that was given; nothing is limited where it says nothing, or what cannot be read."""
+    from advisor.planning import Constraints
+    from advisor.share import allowed_of, find_link
+
+    query = find_link(names[0]) if len(names) == 1 and names[0].strip() else None
+    return (allowed_of(query) if query is not None else None) or (Constraints(), None)

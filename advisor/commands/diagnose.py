@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from advisor.cli import UserError
-from advisor.commands import files, options, output
+from advisor.commands import allowed, files, options, output
 
 if TYPE_CHECKING:
     from advisor.reading import Reading
@@ -33,6 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--chat", action="store_true", help="print six lines, for a chat")
     parser.add_argument("--link", action="store_true", help="print the query of a link that brings this diagnosis back, and nothing else")
     parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight, or when a copy or a fallback was found")
+    allowed.add(parser)
     options.add_overrides(parser)
     parser.add_argument(
         "--seen", action="append", default=[], metavar="WHAT", help="what a second try or a question showed, as the report names it, e.g. seen-batch-1-fails"
@@ -58,15 +59,16 @@ def run(args: argparse.Namespace) -> int:
             raise UserError(str(error)) from None
     if args.seen:
         reading = _with_seen(reading, args.seen)
-    report = diagnose_reading(reading)
+    allow, margin = allowed.of(args) if allowed.given(args) else allowed.of_link(args.files)
+    report = diagnose_reading(reading, allow=allow, margin_bytes=margin)
     if args.json:
         from advisor.render import json
 
         output.write(json.text(json.of_report(report)) + "\n")
     elif args.link:
-        from advisor.share import link
+        from advisor.share import link, with_allowed
 
-        output.write(link(reading.job, reading.evidence).query + "\n")
+        output.write(with_allowed(link(reading.job, reading.evidence), allow, margin).query + "\n")
     elif args.markdown or args.html or args.chat:
         from importlib import import_module
 

@@ -22,8 +22,10 @@ from advisor.resolving.contradictions import contradictions
 from advisor.rules import engine, fingerprint, remainder
 from advisor.rules.estimating import ledger_of
 from advisor.run import Run, resolve
+from advisor.techniques import all_techniques
 
 if TYPE_CHECKING:
+    from advisor.planner.constraints import Constraints
     from advisor.reading import Reading
 
 PLANNED_FROM = 0.15  # probability from which a cause takes part in the plan
@@ -39,8 +41,8 @@ def diagnose(items: Sequence[tuple[str, bytes | str | Path]], *, margin_bytes: i
     return diagnose_reading(read(items), margin_bytes=margin_bytes)
 
 
-def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Report:
-    """The report of what was read."""
+def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None, allow: Constraints | None = None) -> Report:
+    """The report of what was read; ``allow``: what its plan may do."""
     evidence = deciding.settled(reading.evidence)
     run, notes = _resolved(reading.job, evidence)
     judgement = engine.judge(run, evidence)
@@ -58,7 +60,7 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Re
         phase=phase_of(evidence, ledger, findings[0] if findings else None),
         rank=failure.rank if failure is not None else None,
         findings=findings,
-        plan=_plan(real, findings, verdict, evidence, margin_bytes),
+        plan=_plan(real, findings, verdict, evidence, margin_bytes, allow),
         next_question=asked if verdict not in ("unreadable", "not-memory") else None,
         cleared=cleared,
         not_applicable=judgement.not_applicable,
@@ -77,6 +79,13 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None) -> Re
         capacity_bytes=usable[0] if usable is not None else (failure.capacity_bytes if failure is not None else None),
         capacity_why=usable[1] if usable is not None else ("the capacity that the error prints" if failure is not None and failure.capacity_bytes else None),
     )
+
+
+def replanned(report: Report, *, margin_bytes: int | None = None, allow: Constraints | None = None) -> Report:
+    """The same report with its plan made anew, within what it may do."""
+    if report.run is None:
+        return report
+    return replace(report, plan=_plan(report.run, report.findings, report.verdict, report.evidence, margin_bytes, allow))
 
 
 def _asked(findings: Sequence[Finding], run: Run, evidence: Evidence) -> Question | None:
@@ -130,13 +139,24 @@ def _judgeable(run: Run) -> Run:
     return run
 
 
-def _plan(run: Run, findings: Sequence[Finding], verdict: str, evidence: Evidence, margin_bytes: int | None) -> Plan:
+def _plan(run: Run, findings: Sequence[Finding], verdict: str, evidence: Evidence, margin_bytes: int | None, allow: Constraints | None) -> Plan:
     if verdict in ("unreadable", "not-memory"):
         return Plan(summary="There is no memory to plan for.")
     from advisor.planning import plan
 
+    findings = findings if allow is None else _allowed(findings, allow)
     causes = [f for f in findings if f.confidence >= PLANNED_FROM] or list(findings[:1])
     with Contained() as fault:
-        made = plan(run, causes=causes, margin_bytes=margin_bytes, evidence=evidence)
-        return said_why(with_cures(made, findings, run), findings, run) if evidence.failure is not None or not made.steps else made
+        made = plan(run, causes=causes, margin_bytes=margin_bytes, evidence=evidence, allow=allow)
+        if evidence.failure is None and made.steps:
+            return made
+        cured = with_cures(made, findings, run) if findings and findings[0].remedies else made
+        within = allow is None or allow.within(len(cured.steps))
+        return said_why(cured if within else made, findings, run)
     return Plan(summary=f"No plan was made: {fault.said}")
+
+
+def _allowed(findings: Sequence[Finding], allow: Constraints) -> tuple[Finding, ...]:
+    """The causes without the remedies that the plan may not take."""
+    known = all_techniques()
+    return tuple(replace(f, remedies=tuple(r for r in f.remedies if r not in known or allow.permits(known[r]))) for f in findings)

@@ -89,3 +89,31 @@ def test_room_is_left(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_cannot_be_followed_is_refused(said: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["plan", str(JOB), *said]) == 2
     assert capsys.readouterr().err
+
+
+LINK = (
+    "v=1&model.name=Qwen/Qwen2.5-7B&method.kind=lora&batch.micro_batch=16&batch.seq_len=4096&hardware.gpu=rtx4090-24gb&framework.name=trl"
+    "&activations.attention=flash-2&error=gpu-memory&error.requested=9.79GiB&error.capacity=23.60GiB&error.allocated=15.83GiB&error.phase=loss"
+)
+
+
+def diagnosed(capsys: pytest.CaptureFixture[str], *said: str) -> dict[str, Any]:
+    cli.main(["diagnose", *said, "--json"])
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_a_diagnosis_keeps_to_them_too_as_option_or_in_its_link(capsys: pytest.CaptureFixture[str]) -> None:
+    free = names(diagnosed(capsys, LINK))
+    assert set(free) & NEEDS_LIBRARY
+    kept = diagnosed(capsys, LINK, "--no-new-dependency")
+    assert names(kept) and not set(names(kept)) & NEEDS_LIBRARY
+    assert names(diagnosed(capsys, f"{LINK}&allow=keep:!(libraries)")) == names(kept)
+    cli.main(["diagnose", LINK, "--no-new-dependency", "--link"])
+    assert capsys.readouterr().out.strip().endswith("&allow=keep:!(libraries)")
+
+
+def test_the_cause_s_own_remedy_is_no_step_where_it_is_excluded(capsys: pytest.CaptureFixture[str]) -> None:
+    first = diagnosed(capsys, LINK)["findings"][0]["remedies"]
+    without = [word for name in first for word in ("--without", name)]
+    found = names(diagnosed(capsys, LINK, *without))
+    assert found and not set(found) & set(first)
