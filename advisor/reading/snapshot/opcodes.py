@@ -15,6 +15,7 @@ from functools import cache
 
 Buffer = bytes | mmap.mmap
 
+FRAME = b"\x95"  # how many bytes follow, of which several opcodes are made
 MAX_OPCODE_LENGTH = 1 << 20  # bytes of one string or number; a snapshot's longest are file names and allocator settings
 EXPLAINED = 20_000  # opcodes that are read again to name what a refused one would have loaded
 LOADING = {
@@ -64,6 +65,11 @@ def scan(data: Buffer) -> None:
             if opcode == b"p" and (not line[0][:-1].isdigit() or int(line[0][:20]) > max(size, 1 << 24)):
                 raise RefusedError(f"a pickle that numbers an object {line[0][:20]!r} at byte {at:,}: more than it has bytes; it was not opened")
             at = line.end()
+        elif opcode == FRAME:
+            length, left = int.from_bytes(data[at + 1 : at + 9], "little"), max(size - at - 9, 0)
+            if length > left:  # it is read at once, so that much would be asked of memory
+                raise RefusedError(f"a pickle that is cut off: it declares a frame of {length:,} bytes at byte {at:,}, where {left:,} are left")
+            at += 9
         elif opcode == b"r":
             raise RefusedError(f"a pickle that numbers an object higher than it has bytes, at byte {at:,}; it was not opened")
         else:
@@ -77,7 +83,7 @@ def _harmless(size: int) -> re.Pattern[bytes]:
     top = re.escape(bytes([min(size >> 24, 0x7F)]))
     return re.compile(
         rb"(?:(?:j....)++|(?:h.)++|[(N}\])aesutdl01\x85-\x89\x94]++|[Kq].|J....|r...[\x00-" + top + rb"]|M..|"
-        rb"\x8a(?:\x06.{6}|\x05.{5}|\x07.{7}|\x08.{8}|\x00|\x01.|\x02..|\x03...|\x04....|\x09.{9})|G.{8}|\x95.{8}|\x80.|[\x8cUC](?:" + lengths + rb"))*+",
+        rb"\x8a(?:\x06.{6}|\x05.{5}|\x07.{7}|\x08.{8}|\x00|\x01.|\x02..|\x03...|\x04....|\x09.{9})|G.{8}|\x80.|[\x8cUC](?:" + lengths + rb"))*+",
         re.DOTALL,
     )
 

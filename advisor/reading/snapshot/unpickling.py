@@ -33,5 +33,7 @@ def unpickle(file: IO[bytes]) -> Any:
             return Plain(file).load()
     except RefusedError:
         raise
+    except MemoryError:
+        raise RefusedError("a pickle that asks for more memory than this process may have") from None
     except (pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise RefusedError(f"a pickle that cannot be read: {str(error)[:120] or type(error).__name__}") from None

@@ -55,6 +55,7 @@ NAMED = {
     "reduce without a name": (HEAD + b")R.", "REDUCE"),
     "object": (HEAD + b"(]o.", "OBJ"),
     "new object": (HEAD + b"])\x81.", "NEWOBJ"),
+    "huge frame": (b"\x80\x04\x95" + struct.pack("<Q", 1 << 62) + b"]q\x00.", "declares a frame of 4,611,686,018,427,387,904 bytes"),
     "huge string": (HEAD + b"X" + struct.pack("<I", 0xFFFFFFF0) + b"a", "declares a value of 4,294,967,280 bytes"),
     "huge bytes": (HEAD + b"\x8e" + struct.pack("<Q", 1 << 62), "declares a value"),
     "huge memo": (HEAD + b"]r\xff\xff\xff\x7f.", "numbers an object"),
