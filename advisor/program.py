@@ -13,6 +13,7 @@ from msgspec import Struct
 from advisor.evidence import Evidence
 from advisor.run import Run
 
+XLA = "jax"  # whose lines a technique's page has under this name
 Loop = Literal["lightning", "own"]
 
 _LIGHTNING_FRAMES = ("lightning/pytorch/", "pytorch_lightning/")
@@ -41,15 +42,26 @@ class Program(Struct, frozen=True):
     flags: bool = False
     images: bool = False
     library: str | None = None  # of image models, whose names for its switches differ
+    xla: bool = False  # JAX or TensorFlow: no line of PyTorch's is for it
 
     def speaks(self, framework: str | None) -> tuple[str, ...]:
         """Whose lines the program takes, as technique pages name them."""
+        if self.xla:
+            return (XLA,)
         own = "lightning" if self.loop == "lightning" else framework or "custom"
         return (own,) if self.library is None else (self.library, own)
 
 
+def compiled_by_xla(run: Run) -> bool:
+    """Whether the program that failed is JAX's or TensorFlow's, by its failure's text."""
+    failure = run.seen.failure if run.seen is not None else None
+    return failure is not None and failure.backend in ("jax", "tensorflow")
+
+
 def of_run(run: Run) -> Program:
     """The program of a run; everything unknown where nothing was seen."""
+    if compiled_by_xla(run):
+        return Program(xla=True)
     framework = run.job.framework.name
     seen = _of_evidence(run.seen) if run.seen is not None else Program()
     loop = seen.loop if framework in (None, "custom") else None

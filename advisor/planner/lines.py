@@ -64,6 +64,8 @@ def changed_lines(before: Run, after: Run, technique: str | None = None, *, end:
     except knowledge.KnowledgeError:
         found = {}
     found = {layer: text for layer, text in found.items() if layer not in program.layers_of(own.loop)}
+    if own.xla:
+        return snippets(technique, job, False, own.speaks(None)) if technique is not None else {}
     code = dict(snippets(technique, job, bool(found), own.speaks(job.framework.name))) if technique is not None else {}
     if own.flags and own.loop == "own" and (flags := given(before.job, job, after.seen)):
         return {**found, SCRIPT: flags}
@@ -168,11 +170,13 @@ def snippets(technique: str, after: Job, has_lines: bool, speaks: Collection[str
     Of each place the first entry that holds; none where keys say it all, but for those that go beside them (``always``).
     ``speaks``: whose lines the program takes where that is not the framework's (:mod:`advisor.program`): Lightning's, those of a library of images.
     """
+    from advisor import program
+
     try:
         front, _ = knowledge.page("techniques", technique)
     except knowledge.KnowledgeError:
         return {}
-    names = {"*", *(speaks or (after.framework.name or "custom",))}
+    names = set(speaks) if program.XLA in speaks else {"*", *(speaks or (after.framework.name or "custom",))}
     found: dict[str, tuple[str, ...]] = {}
     for entry in front.get("code") or ():
         holds = all(after.get(field) in wanted for field, wanted in (entry.get("when") or {}).items())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from advisor.evidence import Failure, FailureKind, Frame
-from advisor.reading import bitsandbytes, collectives, engines, jax_tf, pytorch
+from advisor.reading import bitsandbytes, collectives, engines, jax_tf, pytorch, xla
 from advisor.reading.found import Found
 from advisor.reading.lines import Excerpt, LogLine
 from advisor.reading.mentions import only_mentioned
@@ -47,7 +47,7 @@ def failures_of(text: Excerpt) -> list[Failure]:
     for lines in streams.values():
         out.extend(_of_stream(lines, text.name))
     out.sort(key=lambda failure: int(failure.where.rpartition(":")[2]))
-    return _distinct(_joined(_unquoted(out)))[:MAX_FAILURES]
+    return [xla.with_program(failure, text) for failure in _distinct(_joined(_unquoted(out)))[:MAX_FAILURES]]
 
 
 def loose_frames(text: Excerpt) -> tuple[Frame, ...]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from advisor.evidence import Sample
-from advisor.reading import figures
+from advisor.reading import figures, xla
 from advisor.reading.lines import Excerpt, LogLine
 from advisor.reading.pattern import pattern as lazily
 from advisor.units import GIB, MIB
@@ -70,7 +70,7 @@ def _of_line(text: Excerpt, index: int, line: LogLine, stage: str) -> Iterator[S
     lowered = content.lower()
     if not any(word in lowered for word in ("mem", "alloc", "reserved", "peak", " ma ", "ma ", "vram")):
         return
-    if any(words in lowered for words in _OF_A_FAILURE):
+    if any(words in lowered for words in _OF_A_FAILURE) or xla.STATS.match(content) is not None:
         return
     if (m := _DEEPSPEED.search(content)) is not None:
         yield Sample(where, stage or "see_memory_usage", None, rank, _gib(m[1]), _gib(m[3]), _gib(m[2]), _gib(m[4]))

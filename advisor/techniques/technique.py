@@ -70,7 +70,9 @@ def technique(
     def register(function: Callable[[Run], Run | NotApplicable]) -> Callable[[Run], Run | NotApplicable]:
         if id in _REGISTRY:
             raise ValueError(f"technique {id!r} is registered twice")
-        _REGISTRY[id] = Technique(id, tier, function, exact, estimated, alters_learning, flags, often)
+        from advisor.techniques.of_torch import guarded
+
+        _REGISTRY[id] = Technique(id, tier, guarded(id, function), exact, estimated, alters_learning, flags, often)
         return function
 
     return register

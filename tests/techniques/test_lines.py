@@ -36,7 +36,7 @@ def test_lines_are_read_back_as_what_was_meant(framework: str) -> None:
 
 
 def test_snippets_are_known_frameworks_and_compile() -> None:
-    known = {*FRAMEWORKS, "*", "custom", "deepspeed", "fsdp-qlora", "lightning", "timm", "diffusers", "torchvision", "images"}
+    known = {*FRAMEWORKS, "*", "custom", "deepspeed", "fsdp-qlora", "lightning", "timm", "diffusers", "torchvision", "images", "jax"}
     for name in knowledge.page_names("techniques"):
         for entry in knowledge.page("techniques", name)[0].get("code") or ():
             assert set(entry) <= {"for", "always", "lines", "when", "at"}
