@@ -16,6 +16,10 @@ from msgspec import Struct
 from advisor import knowledge
 from advisor.units import GIB, MIB
 
+_MAKERS = re.compile(r"\b(nvidia|amd|geforce|tesla|quadro|instinct|intel|generation)\b")
+_SIZE = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3})?) ?gi?b?\b", re.IGNORECASE)
+_SAME = 0.07  # a 16 GB card shows 15 GiB: what drivers and units take off is no other card
+
 
 class Card(Struct, frozen=True):
     """A card of the catalogue (or one that the user describes: only ``name`` and ``marketed_gb`` are known then)."""
@@ -101,8 +105,36 @@ def _card(entry: Mapping[str, Any]) -> Card:
 
 def key_of(text: str) -> str:
     """A name without what cards' names differ in by source: ``NVIDIA A100-SXM4-80GB`` and ``a100 sxm4 80 gb`` agree."""
-    lowered = re.sub(r"\b(nvidia|amd|geforce|tesla|quadro|instinct|intel|generation)\b", " ", text.lower())
-    return re.sub(r"[^a-z0-9]", "", lowered)
+    return _parted(text)[0]
+
+
+def _parted(text: str) -> tuple[str, frozenset[int]]:
+    """The key of a name, and the places in it that are inside a number: ``h1000`` must not be cut after its second zero, ``H100 80GB`` may."""
+    lowered = _MAKERS.sub(" ", text[:200].lower())
+    key, inside, last = "", set(), ""
+    for sign in lowered:
+        if sign.isascii() and sign.isalnum():
+            if last.isdecimal() and sign.isdecimal():
+                inside.add(len(key))
+            key += sign
+        last = sign
+    return key, frozenset(inside)
+
+
+def _holds(name: tuple[str, frozenset[int]], part: tuple[str, frozenset[int]]) -> bool:
+    """Whether a name holds another one without cutting through a number."""
+    key, inside = name
+    start = key.find(part[0]) if part[0] else -1
+    while start >= 0:
+        if start not in inside and start + len(part[0]) not in inside:
+            return True
+        start = key.find(part[0], start + 1)
+    return False
+
+
+@cache
+def _names() -> Mapping[str, tuple[tuple[str, frozenset[int]], ...]]:
+    return {card.id: tuple(map(_parted, (card.id, card.name, *card.aliases))) for card in catalogue().values()}
 
 
 @cache
@@ -119,8 +151,14 @@ def find(name: str, total_bytes: int | None = None) -> Card | None:
     found = _by_key().get(key_of(name))
     if found is not None and total_bytes is None:
         return catalogue()[found]
-    key = key_of(name)
-    near = [c for c in catalogue().values() if any(k and (k in key or key in k) for k in map(key_of, (c.id, c.name, *c.aliases)))] if len(key) >= 2 else []
+    asked, sizes = _parted(name), {float(gb) for gb in _SIZE.findall(name[:200])}
+    near = [
+        c
+        for c in catalogue().values()
+        if len(asked[0]) >= 2
+        and (not sizes or any(abs(c.marketed_gb - gb) <= _SAME * c.marketed_gb for gb in sizes))
+        and any(_holds(asked, k) or _holds(k, asked) for k in _names()[c.id])
+    ]
     if total_bytes is not None:
         fitting = [c for c in near if _matches_total(c, total_bytes)]
         if fitting:

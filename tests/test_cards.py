@@ -61,6 +61,24 @@ def test_the_total_settles_which_size_is_meant() -> None:
 def test_an_unknown_card_is_not_guessed() -> None:
     assert cards.find("Voodoo 3") is None
     assert cards.find("") is None
+
+
+@pytest.mark.parametrize("name", ["A100 88GB", "h1000", "V1000", "T400", "L4000", "mi30", "A600", "RTX A60"])
+def test_a_number_is_not_cut(name: str) -> None:
+    """A name that holds a card's name only by cutting through a number, or says another size, is another card."""
+    assert cards.find(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "id"),
+    [("8xH100", "h100-80gb"), ("Colab's T4 15GB", "t4-16gb"), ("2x4090", "rtx4090-24gb"), ("nvidia_h100", "h100-80gb"), ("3090ti", "rtx3090ti-24gb")],
+)
+def test_words_around_a_name_do_not_hide_it(name: str, id: str) -> None:
+    found = cards.find(name)
+    assert found is not None and found.id == id
+
+
+def test_no_total_is_no_card() -> None:
     assert cards.by_total(123 * GIB) == ()
 
 

@@ -50,6 +50,8 @@ hardware: {gpu: a100-80gb, gpus_per_node: 1}
         (["check", "JOB", "--budget", "70"], "70GiB is probably meant"),
         (["estimate", "JOB", "--phase", "rollout"], "this job has no such phase; it has load, "),
         (["estimate", "JOB", "--gpu", "a100-88gb"], "did you mean 'a100-80gb'?"),
+        (["estimate", "JOB", "--gpu", "h1000"], "'h1000' is no card of the catalogue; did you mean 'H100'"),
+        (["estimate", "JOB", "--strategy", "fsdp"], "FSDP2) is fsdp2"),
         (["plan", "JOB", "--set", "hardware.gpu=quux"], "is no card of the catalogue"),
     ],
 )
@@ -65,6 +67,15 @@ def test_a_sentence_and_two(arguments: list[str], says: str, tmp_path: Path, cap
         assert (json.loads(told.out)["error"] in told.err) if "--json" in arguments else told.out == ""
         assert says in told.err
         assert len(told.err.strip().splitlines()) == 1
+
+
+def test_an_unknown_model_brings_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    assert main(["estimate", str(file), "--model", "llama3"]) == 3
+    assert "did you mean meta-llama/Meta-Llama-3-8B?" in " ".join(capsys.readouterr().out.split())
+    assert main(["models", "nosuchmodel"]) == 2
+    assert "did you mean" not in capsys.readouterr().err  # nothing is near
 
 
 def test_what_is_found_is_still_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

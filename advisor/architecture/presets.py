@@ -104,3 +104,10 @@ def nearest(name: str) -> str | None:
     tails = _tails()
     close = difflib.get_close_matches(re.split(r"[/\\]", name.strip().lower())[-1][:200], list(tails), n=1, cutoff=0.6)
     return tails[close[0]].replace("__", "/", 1) if close else None
+
+
+def unknown(name: str | None) -> str:
+    """The sentence where a model's shape is not known, with the nearest known name where there is one."""
+    near = nearest(name) if name else None
+    meant = f" (none is known as {name[:80]!r}; did you mean {near}?)" if name and near and find(name) is None else ""
+    return f"the model's shape is not known: give model.name of a known model{meant}, or model.config (its config.json)"

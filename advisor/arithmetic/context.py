@@ -9,6 +9,7 @@ from typing import Literal
 from msgspec import Struct
 
 from advisor.architecture import Architecture, Block
+from advisor.architecture.presets import unknown
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.dtypes import bytes_of
 from advisor.arithmetic.parameters import Counts, count
@@ -21,6 +22,7 @@ PREFERENCE = frozenset({"dpo", "kto", "orpo", "reward"})
 ROLLOUT_OBJECTIVES = frozenset({"grpo", "ppo", "rloo"})
 FSDP = frozenset({"fsdp1", "fsdp2", "megatron-fsdp"})
 PARKS = frozenset({"verl"})  # offload flags mean: off the card between phases (workers/fsdp_workers.py load_fsdp_model_to_gpu before each update)
+TORCH_PIPELINE = frozenset({None, "custom", "torchtitan"})
 MEGATRON = frozenset({"megatron", "megatron-distributed", "megatron-fsdp"})
 
 
@@ -132,7 +134,14 @@ class Context(Struct, frozen=True):
     @property
     def gradients_kept(self) -> bool:
         """Gradients of earlier micro batches are alive in a later forward pass; those of earlier steps too where zero_grad fills zeros (torch before 2.0)."""
-        return (self.accumulation > 1 or not self.at_least("torch", 2)) and not self.gradients_leave
+        more = self.accumulation > 1 or (self.torch_pipeline and (self.job.parallel.microbatches or 1) > 1)
+        return (more or not self.at_least("torch", 2)) and not self.gradients_leave
+
+    @property
+    def torch_pipeline(self) -> bool:
+        """The stages run under torch's own schedules (torch.distributed.pipelining): torchtitan's, and what else is neither Megatron's nor DeepSpeed's."""
+        own = self.framework in TORCH_PIPELINE and self.strategy in ("none", "ddp", "fsdp2") and self.source != "megatron"
+        return own and self.pipeline > 1
 
 
 def _reentrant(run: Run, job: Job) -> bool:
@@ -185,7 +194,7 @@ def read(run: Run, stage: Stage | None = None) -> Context:
     """
     job, arch = run.effective, run.architecture
     if arch is None:
-        raise CannotEstimate("model", "the model's shape is not known: give model.name of a known model, or model.config (its config.json)")
+        raise CannotEstimate("model", unknown(job.model.name))
     if job.method.kbit_preparation and _kbit_skipped(job):
         job = job.but(method={"kbit_preparation": False})
     batch, precision, parallel, method = job.batch, job.precision, job.parallel, job.method

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from advisor.architecture.presets import unknown
 from advisor.arithmetic import (
     activations,
     communication,
@@ -50,7 +51,7 @@ def estimate(job_or_run: Job | Run) -> Ledger:
     run = job_or_run if isinstance(job_or_run, Run) else resolve(job_or_run)
     undecided = [f for f in run.missing if f.startswith("model")]
     if undecided and run.architecture is None:
-        raise CannotEstimate(undecided[0], "the model's shape is not known: give model.name of a known model, or model.config (its config.json)")
+        raise CannotEstimate(undecided[0], unknown(run.job.model.name))
     return _largest_stage(run, widths(run, _largest_stage))
 
 

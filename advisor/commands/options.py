@@ -69,7 +69,7 @@ def nearest(text: str, known: Iterable[str]) -> str:
     import difflib
 
     by_name = {key: name for name in known for key in (name.lower(), name.rpartition("/")[2].lower())}
-    close = difflib.get_close_matches(text.lower()[:200], list(by_name), n=1, cutoff=0.4)
+    close = difflib.get_close_matches(text.lower()[:200], list(by_name), n=1, cutoff=0.6)
     return f" did you mean {by_name[close[0]]!r}?" if close else ""
 
 

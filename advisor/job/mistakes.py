@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from msgspec import ValidationError, convert
 
+from advisor.job.hints import hint
 from advisor.job.known import choices, fields, nearest_field, opened, section_in_words, section_of, types_of
 from advisor.job.place import OtherGpu
 from advisor.job.section import Section
@@ -56,7 +57,7 @@ def _in_words(error: str, type_: Any, value: Any, path: str) -> str:
     endless = isinstance(value, float) and not isfinite(value)
     expected = "a finite number" if endless else _expected(said["what"], type_)
     quoted = ", in quotes" if expected == "a text" and isinstance(value, int | float) else ""  # torch: 2.10 unquoted is 2.1
-    return f"{path}: input should be {expected}{quoted} (read {_shown(value)})"
+    return f"{path}: input should be {expected}{quoted} (read {_shown(value)}){hint(path, value, choices(type_))}"
 
 
 def _inside(value: Any, type_: Any, path: str, step: str) -> tuple[Any, Any, str]:
