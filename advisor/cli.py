@@ -48,7 +48,15 @@ class UserError(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _answered(list(sys.argv[1:] if argv is None else argv))
+    except BrokenPipeError:
+        # the reader (head, less) has gone, be it of the answer or of why there is none: let the interpreter's own flush at exit meet an open descriptor
+        _drop_output()
+        return 141  # 128 + SIGPIPE, as a shell reports it
+
+
+def _answered(arguments: list[str]) -> int:
     try:
         if sys.stdout is None:  # closed by who started this (>&-)
             sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
@@ -66,9 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _failed(arguments, str(error), "unreadable", 2)
     except BrokenPipeError:
-        # the reader (head, less) has gone: let the interpreter's own flush at exit meet an open descriptor
-        _drop_output()
-        return 141  # 128 + SIGPIPE, as a shell reports it
+        raise
     except KeyboardInterrupt:
         print("advisor: stopped", file=sys.stderr)
         return 130
@@ -97,7 +103,13 @@ def printing() -> Iterator[None]:
 
 
 def _drop_output() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    """What is still to be written to standard output goes nowhere: the interpreter flushes at exit, and must find nothing to complain of."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(nowhere, sys.stderr.fileno())
 
 
 def _failed(arguments: list[str], sentence: str, verdict: str, code: int) -> int:
@@ -111,7 +123,7 @@ def _say_as_json(arguments: list[str], sentence: str, verdict: str, code: int) -
     if arguments and arguments[0] not in SERVING and "--json" in arguments[1:]:
         import json
 
-        print(json.dumps({"version": 1, "verdict": verdict, "error": sentence, "exit_code": code}, indent=2))
+        print(json.dumps({"version": 1, "verdict": verdict, "error": sentence, "exit_code": code}, indent=2), flush=True)
 
 
 class _Parser(argparse.ArgumentParser):

@@ -264,13 +264,20 @@ def test_fifty_megabytes_are_read_in_bounded_time(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["verdict"] == "ooms"
 
 
-def test_a_reader_that_leaves_is_no_error(job: Path) -> None:
-    script = f"import sys; from advisor import cli; sys.exit(cli.main(['models']))"  # noqa: F541
-    process = subprocess.Popen([sys.executable, "-u", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+@pytest.mark.parametrize("unbuffered", [True, False])
+@pytest.mark.parametrize(
+    "arguments",
+    [["models"], ["plan", "no-such-file", "--json"], ["diagnose", "JOB", "--set", "batch.micro_batch=-1", "--json"], ["estimate", "--wrong", "--json"]],
+)
+def test_a_reader_that_leaves_is_no_error(arguments: list[str], unbuffered: bool, job: Path) -> None:
+    """An answer, a refusal and a wrong command line alike: no traceback, and the code that a shell gives for a closed pipe."""
+    script = f"import sys; from advisor import cli; sys.exit(cli.main({[str(job) if a == 'JOB' else a for a in arguments]}))"
+    process = subprocess.Popen([sys.executable, *["-u"] * unbuffered, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None and process.stderr is not None
     process.stdout.close()
-    assert process.stderr.read() == b""
-    process.wait(timeout=30)
+    said = process.stderr.read()
+    assert process.wait(timeout=60) == 141
+    assert b"Traceback" not in said and b"BrokenPipe" not in said
     process.stderr.close()
 
 
