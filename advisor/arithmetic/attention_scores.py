@@ -35,6 +35,9 @@ FLOORED_UNTIL: dict[str, tuple[int, ...]] = {"llama": (4, 31), "opt": (4, 50), "
 RECENT = (5, 10)  # a family that learnt it after this is taken for eager where no version is known
 BROADCASTS = frozenset({"falcon"})  # one key head is left to broadcast: heads differ, which no fused kernel takes (modeling_falcon.FalconAttention)
 NATIVE_GROUPS_SINCE = (4, 54)  # transformers' sdpa_attention_forward passes enable_gqa instead of repeating
+# Families with a forward pass of Unsloth's own (unsloth models/{llama,mistral,qwen2,qwen3,qwen3_moe,gemma,granite,cohere,falcon_h1}.py): flash-attn's
+# kernel where it is installed (cards from 8.0 on), else xformers', which Unsloth requires, on keys and values repeated to all heads; no mask in training.
+UNSLOTH = frozenset({"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma", "granite", "cohere", "falcon_h1"})
 FLASH_HEAD = 256  # largest head size of flash attention (flash_api.cpp; sdp_utils.cpp check_head_dim_size_flash)
 
 
@@ -60,9 +63,15 @@ def kernel_of(ctx: Context, block: Block) -> tuple[Kernel, bool]:
         return asked, False  # type: ignore[return-value]
     if asked in ("flash-2", "flash-3"):
         return "flash", False
-    if asked == "xformers":
+    if asked == "xformers" or (asked == "sdpa" and of_xformers(ctx)):
         return "efficient", False
     return sdpa(ctx, block)
+
+
+def of_xformers(ctx: Context) -> bool:
+    """Whether Unsloth's own code runs on a card that flash attention does not take: xformers' memory-efficient kernel holds no score matrix (fp16, fp32)."""
+    own = ctx.framework == "unsloth" and ctx.arch.model_type in UNSLOTH and not capped(ctx)
+    return own and ctx.sm is not None and ctx.sm < 80 and ctx.job.precision.compute != "bf16"
 
 
 def eager_only(ctx: Context) -> bool:

@@ -53,14 +53,16 @@ def _missing(run: Run, paths: list[str]) -> Question:
     changes: dict[str, dict[str, Any]] = {}
     for path in paths:
         section, _, name = path.partition(".")
-        changes.setdefault(section, {})[name] = PLAUSIBLE[path][0][1]
+        values = _within(run, path, PLAUSIBLE[path][0])
+        changes.setdefault(section, {})[name] = values[min(1, len(values) - 1)]
     filled = run.but(**changes)
     asked = []
     for path in paths:
         section, _, name = path.partition(".")
-        ledgers = [ledger_of(filled.but(**{section: {name: value}})) for value in PLAUSIBLE[path][0]]
+        values = _within(run, path, PLAUSIBLE[path][0])
+        ledgers = [ledger_of(filled.but(**{section: {name: value}})) for value in values]
         peaks = [ledger.peak().bytes for ledger in ledgers if ledger is not None]
-        asked.append(Question(path, PLAUSIBLE[path][1], max(peaks) - min(peaks) if peaks else 0, PLAUSIBLE[path][0]))
+        asked.append(Question(path, PLAUSIBLE[path][1], max(peaks) - min(peaks) if peaks else 0, values))
     return max(asked, key=lambda q: q.moves_bytes)
 
 
@@ -96,9 +98,18 @@ def _open(run: Run, path: str) -> bool:
     return fact is None or fact.kind == "assumed"
 
 
+def _within(run: Run, path: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Sequence lengths up to the model's last position; where no two of them are, that one and a quarter of it."""
+    most = run.architecture.max_positions if path == "batch.seq_len" and run.architecture is not None else None
+    if most is None or max(values) <= most:
+        return values
+    within = tuple(dict.fromkeys(min(value, most) for value in values))
+    return within if len(within) > 1 else (max(most // 4, 1), most)
+
+
 def _varied(run: Run, path: str) -> Iterator[tuple[Any, int]]:
     fact = run.facts.get(path)
-    values = fact.alternatives if fact is not None and fact.alternatives else PLAUSIBLE[path][0]
+    values = _within(run, path, fact.alternatives if fact is not None and fact.alternatives else PLAUSIBLE[path][0])
     if path == "parallel.strategy" and run.world < 2 and (run.job.hardware.gpus_per_node or 1) < 2:
         return
     now = run.job.get(path)

@@ -47,6 +47,7 @@ def rules(framework: str | None, versions: Versions = (), generating: bool = Fal
     known = dict(versions)
     found: dict[str, list[Rule]] = {}
     for table in tables_for(framework, generating):
+        above = {field: len(entries) for field, entries in found.items()}  # an upper layer's default that holds is not opened by a lower layer's versions
         for default in table.defaults:
             matched = _matches(default, table, known)
             if matched is False:
@@ -54,14 +55,14 @@ def rules(framework: str | None, versions: Versions = (), generating: bool = Fal
             when = tuple((field, tuple(v) if isinstance(v, list) else (v,)) for field, v in default.when.items())
             for field, value in default.fields.items():
                 frozen = tuple(value) if isinstance(value, list) else value
-                _add(found.setdefault(field, []), Rule(frozen, when, _where(default, table, known)), same_table=matched is None)
+                _add(found.setdefault(field, []), Rule(frozen, when, _where(default, table, known)), first=above.get(field, 0), open_version=matched is None)
     return {field: tuple(entries) for field, entries in found.items()}
 
 
-def _add(entries: list[Rule], rule: Rule, *, same_table: bool) -> None:
-    """A rule of another version of the same condition is an alternative where the version is not known."""
-    if same_table:
-        for position, old in enumerate(entries):
+def _add(entries: list[Rule], rule: Rule, *, first: int, open_version: bool) -> None:
+    """A rule of another version of the same condition is an alternative where the version is not known; ``first``: where the table's own entries begin."""
+    if open_version:
+        for position, old in enumerate(entries[first:], first):
             if old.when == rule.when and old.value != rule.value:
                 entries[position] = Rule(old.value, old.when, old.where, (*old.alternatives, rule.value))
                 return

@@ -8,6 +8,9 @@ from advisor.resolving.draft import Draft, interned
 # apply_liger_kernel_to_* (liger_kernel/transformers/monkey_patch.py) has rope, rms_norm and the gated MLP on wherever a loss is fused; the model's own
 # code never fuses it. axolotl (cut_cross_entropy) and verl (use_fused_kernels) have a fused loss of its own, so nothing follows there.
 ONE_FLAG = frozenset({"hf-trainer", "trl", "llama-factory", "ms-swift"})
+# Their own model code names the kernel (torchtitan models/attention.py, torchtune modules/attention_utils.py, litgpt model.py, Transformer Engine's backend,
+# unsloth models/llama.py), or they pass attn_implementation to a loader that raises where it cannot be had (verl workers, openrlhf --ds.attn_implementation).
+DECIDES = frozenset({"torchtitan", "torchtune", "litgpt", "megatron-lm", "megatron-bridge", "unsloth", "verl", "openrlhf"})
 BROUGHT = ("rmsnorm", "swiglu", "rope")
 
 
@@ -21,7 +24,7 @@ def settle(draft: Draft) -> None:
         draft.infer("activations.reentrant", True, "trl sft_trainer.py: adapters under ZeRO-3 force reentrant checkpointing")
     draft.table("activations.reentrant")
     draft.default("activations.reentrant", False, "torch checkpoint: non-reentrant is what libraries ask for")
-    draft.table("activations.attention", alternatives=("sdpa", "eager", "flash-2"))
+    draft.table("activations.attention", alternatives=() if draft.framework in DECIDES else ("sdpa", "eager", "flash-2"))
     draft.default("activations.attention", "sdpa", "transformers modeling_utils.py", alternatives=("eager", "flash-2"))
     if (alone := liger.only_kernels(draft)) is not None:
         draft.reopen("activations.loss")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from advisor.resolving import family
 from advisor.resolving.draft import Draft
 
+WHOLE = frozenset({"megatron-lm", "torchtitan"})  # their trainers have no adapters: megatron/training/arguments.py, torchtitan config/job_config.py
+
 
 def settle(draft: Draft) -> None:
     """``method.*``: the kind, the adapter and the base's layout."""
@@ -16,8 +18,9 @@ def settle(draft: Draft) -> None:
         draft.infer("method.kind", "lora", "a rank or target modules are given, so adapters are trained")
     if draft.get("optimizer.name") == "galore-adamw":
         draft.infer("method.kind", "galore", "the optimizer projects gradients")
-    draft.table("method.kind", alternatives=("full", "lora"))
-    draft.assume("method.kind", "full", "neither an adapter nor a quantised base was seen", alternatives=("lora",))
+    others = () if draft.framework in WHOLE or draft.get("objective") == "pretrain" else ("lora",)
+    draft.table("method.kind", alternatives=("full", *others) if others else ())
+    draft.assume("method.kind", "full", "neither an adapter nor a quantised base was seen", alternatives=others)
     if draft.get("method.kind") in family.ADAPTERS:
         draft.table("method.base", alternatives=("none",))
     draft.default("method.base", "none", "every framework", "no quantisation was asked for")
