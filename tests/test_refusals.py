@@ -155,6 +155,22 @@ def test_which_limit_an_offer_is_beyond(tmp_path: Path, capsys: pytest.CaptureFi
     assert "not known to be within --hours 5" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_recommendation_stands_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("version: 1\nmodel: {name: meta-llama/Llama-3.1-8B}\nmethod: {kind: full}\nbatch: {micro_batch: 8, seq_len: 4096}\n")
+    command = ["plan", str(file), "--before", "--tokens", "1e8"]
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    best = found["recommended"]
+    assert best == found["offers"][0] and best["verdict"] == "fits"
+    assert any(o["micro_batch"] < 8 and "in place of 8" in o["batch"] for o in found["offers"])
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"Take {best['cards']} x {best['card']}: the fewest card-hours")
+    assert len(said.splitlines()) < 80
+    assert "on each card in place of 8" in " ".join(said.split())
+
+
 def test_a_budget_that_is_exceeded_says_by_which_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from advisor.arithmetic import estimate
     from advisor.job import read_job

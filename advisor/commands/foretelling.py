@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from advisor.cli import UserError
-from advisor.commands import options, output
+from advisor.commands import allowed, options, output
 
 if TYPE_CHECKING:
     from advisor.planner.before import Offer, Range
     from advisor.run import Run
 
-MOST_ROWS = 24
+MOST_ROWS = 16
 
 
 def limits(run: Run, *, as_json: bool) -> int:
@@ -42,6 +42,7 @@ def limits(run: Run, *, as_json: bool) -> int:
 
 def before(run: Run, args: argparse.Namespace) -> int:
     """Print a line for each number of cards; 0 where one fits (within time and money, if they were said), else 1."""
+    from advisor.planner.before import recommended
     from advisor.planning import before as offers
 
     prices = dict(_price(text) for text in args.price)
@@ -49,22 +50,42 @@ def before(run: Run, args: argparse.Namespace) -> int:
     hours, budget = options.amount("--hours", args.hours, "hours"), options.amount("--budget", args.budget, "units of money")
     tokens = None if wanted is None else max(1, int(wanted))
     try:
-        found = offers(run, total_tokens=tokens, prices=prices or None, most_hours=hours, budget=budget)
+        allow, margin = allowed.of(args)
+        found = offers(run, total_tokens=tokens, prices=prices or None, most_hours=hours, budget=budget, allow=allow, margin_bytes=margin)
     except ValueError as error:
         raise UserError(str(error)) from None
-    good = [o for o in found if o.verdict != "ooms" and o.within is not False]
+    best = recommended(found)
     if args.json:
-        output.write(json.dumps({"version": 1, "offers": [o.to_json() for o in found]}, indent=2) + "\n")
-        return 0 if good else 1
+        first = {"recommended": best.to_json() if best is not None else None}
+        output.write(json.dumps({"version": 1, **first, "offers": [o.to_json() for o in found]}, indent=2) + "\n")
+        return 0 if best is not None else 1
     paper = output.sheet()
     known = tokens or run.job.batch.total_tokens
-    paper.say("What would hold it" + (f", for {known:,} tokens:" if known else ". Say the tokens of the run (--tokens) to see hours and cost:"), "bold")
-    for offer in found[:MOST_ROWS]:
+    if not known:
+        paper.say("Say the tokens of the run (--tokens) to see hours and cost.")
+    if best is not None:
+        paper.say(f"Take {best.cards} x {best.card}: {_why(best)}.", "bold")
+        paper.say(_row(best, hours, budget), indent=2)
+    elif any(o.verdict != "ooms" for o in found):
+        paper.say("It fits on these cards, and none keeps to the time and money given.", "bold")
+    else:
+        paper.say("None of these cards holds it, up to eight of them in one node.", "bold")
+    shown = list({offer.card: offer for offer in reversed(found)}.values())[::-1]  # the best number of each card
+    paper.say("The best number of each card" + (f", for {known:,} tokens:" if known else ":"), "bold")
+    for offer in shown[:MOST_ROWS]:
         paper.say(_row(offer, hours, budget), indent=2)
-    if len(found) > MOST_ROWS:
-        paper.say(f"and {len(found) - MOST_ROWS} more (--json shows all)", "dim", indent=2)
+    if len(found) > len(shown[:MOST_ROWS]):
+        paper.say(f"and {len(found) - len(shown[:MOST_ROWS])} more (--json shows all)", "dim", indent=2)
     output.write(paper.text())
-    return 0 if good else 1
+    return 0 if best is not None else 1
+
+
+def _why(best: Offer) -> str:
+    """By what the first offer is the first."""
+    kept = "of what surely fits" if best.verdict == "fits" else "of what is expected to fit, without margin"
+    if best.cost is not None:
+        return f"the lowest cost {kept}"
+    return f"the fewest card-hours {kept}" if best.hours is not None else f"the fewest and smallest cards {kept}"
 
 
 def _row(offer: Offer, most_hours: float | None, budget: float | None) -> str:
@@ -78,6 +99,8 @@ def _row(offer: Offer, most_hours: float | None, budget: float | None) -> str:
     parts.append(f"host {show(offer.storage.host_bytes)}, a checkpoint {show(offer.storage.checkpoint_bytes)}")
     if offer.changes:
         parts.append("with " + ", ".join(offer.changes))
+    if offer.batch:
+        parts.append(offer.batch)
     if offer.within is False and offer.verdict != "ooms":
         parts.append(" and ".join(_beyond(offer, most_hours, budget)))
     return "; ".join(parts)

@@ -6,6 +6,7 @@ batch. Samples a step over all ranks stay. Every form is re-estimated; nothing i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from advisor.arithmetic import CannotEstimate, estimate
 from advisor.cards import Card, catalogue
 from advisor.job import JobError
 from advisor.ledger import Ledger
+from advisor.planner.constraints import Constraints
 from advisor.planner.storage import Storage, storage
 from advisor.report import Verdict
 from advisor.run import Run
@@ -55,6 +57,7 @@ class Offer(Struct, frozen=True):
     storage: Storage
     run: Run
     within: bool | None = None  # of the time and money that the user has; None: neither was said
+    batch: str | None = None  # how a step's batch differs from the job as written; None: it does not
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -64,7 +67,8 @@ class Offer(Struct, frozen=True):
             "card": self.card, "cards": self.cards, "verdict": self.verdict, "used_gib": gib(self.used_bytes), "usable_gib": gib(self.usable_bytes),
             "changes": list(self.changes), "hours": self.hours.to_json() if self.hours else None, "cost": self.cost.to_json() if self.cost else None,
             "host_gib": gib(self.storage.host_bytes), "checkpoint_gib": gib(self.storage.checkpoint_bytes), "weights_gib": gib(self.storage.weights_bytes),
-            "within": self.within,
+            "within": self.within, "micro_batch": self.run.job.batch.micro_batch, "gradient_accumulation": self.run.job.batch.gradient_accumulation,
+            "batch": self.batch,
         }  # fmt: skip
 
 
@@ -77,8 +81,10 @@ def before(
     prices: Mapping[str, float] | None = None,
     most_hours: float | None = None,
     budget: float | None = None,
+    allow: Constraints | None = None,
+    margin_bytes: int | None = None,
 ) -> list[Offer]:
-    """What each card and number of cards would take; those that fit first, by cost where prices are given, else by hours.
+    """What each card and number of cards would take, the best first: what surely fits, by cost where prices are given, else by card-hours.
 
     Args:
         run: of any card: its hardware is replaced.
@@ -86,21 +92,31 @@ def before(
         cards: ids of the catalogue; ``None``: those of the prices, else every card that computes in the job's dtype.
         prices: of one card for an hour, by card id, in any one currency.
         most_hours, budget: what the user has; judged by the high end of the range.
+        allow: what may be changed so that it fits; nothing that is learned is changed anyhow, and the cards are what is asked.
+        margin_bytes: to stay free on each card; what leaves less is ``tight``.
     """
     tokens = total_tokens or run.job.batch.total_tokens
     found: list[Offer] = []
     for card in _cards(run, cards if cards is not None else tuple(prices) if prices else None):
         for count in counts:
-            offer = _offer(run, card, count, tokens, (prices or {}).get(card.id), most_hours, budget)
+            offer = _offer(run, card, count, tokens, (prices or {}).get(card.id), most_hours, budget, allow or Constraints(), margin_bytes or 0)
             if offer is not None:
                 found.append(offer)
     return sorted(found, key=_rank)
 
 
-def _rank(offer: Offer) -> tuple[bool, bool, bool, bool, float, int]:
-    """Money and hours are never compared: what has a price stands before what has none."""
-    time = offer.cost or offer.hours
-    return (offer.verdict == "ooms", offer.within is False, time is None, offer.cost is None, time.expected if time else 0.0, offer.used_bytes)
+def _rank(offer: Offer) -> tuple[bool, bool, bool, bool, float, int, int]:
+    """Money and card-hours are never compared: what has a price stands before what has none. Without either, fewer and then smaller cards."""
+    if offer.cost is not None:
+        paid = offer.cost.expected
+    else:
+        paid = offer.hours.expected * offer.cards if offer.hours is not None else math.inf
+    return (offer.verdict == "ooms", offer.within is False, offer.verdict != "fits", offer.cost is None, paid, offer.cards, offer.usable_bytes)
+
+
+def recommended(offers: Sequence[Offer]) -> Offer | None:
+    """The best of offers in :func:`before`'s order; ``None`` where none fits within the limits that were given."""
+    return next((o for o in offers if o.verdict != "ooms" and o.within is not False), None)
 
 
 def _cards(run: Run, wanted: Sequence[str] | None) -> list[Card]:
@@ -113,10 +129,20 @@ def _cards(run: Run, wanted: Sequence[str] | None) -> list[Card]:
     return [c for c in catalogue().values() if c.vendor.lower() == "nvidia" and c.flops.get("bf16" if compute == "fp32" else compute)]
 
 
-def _offer(run: Run, card: Card, count: int, tokens: int | None, price: float | None, most_hours: float | None, budget: float | None) -> Offer | None:
+def _offer(
+    run: Run,
+    card: Card,
+    count: int,
+    tokens: int | None,
+    price: float | None,
+    most_hours: float | None,
+    budget: float | None,
+    allow: Constraints,
+    margin: int,
+) -> Offer | None:
     usable = card.usable()[0]
     best: tuple[int, tuple[str, ...], Run, Ledger] | None = None
-    for changes, tried in _forms(run, card, count):
+    for changes, tried in _forms(run, card, count, allow):
         try:
             ledger = estimate(tried)
         except CannotEstimate:
@@ -124,20 +150,36 @@ def _offer(run: Run, card: Card, count: int, tokens: int | None, price: float | 
         used = ledger.expected_totals()["device_used"].expected - ledger.outside("allocator")
         if best is None or used < best[0]:
             best = (used, changes, tried, ledger)
-        if used <= usable and judge(tried, ledger)[0] == "fits":
+        if used + margin <= usable and judge(tried, ledger)[0] == "fits":
             break
     if best is None:
         return None
     used, changes, chosen, ledger = best
     # beyond the card without the allocator's cache it does not fit, whatever the range: that need not be worked out
     verdict: Verdict = "ooms" if used > usable and not chosen.missing else judge(chosen, ledger)[0]
+    verdict = "tight" if verdict == "fits" and used + margin > usable else verdict
     hours = _hours(chosen, tokens) if verdict != "ooms" else None
     cost = hours.times(price * count) if hours is not None and price is not None else None
     within = None
     if most_hours is not None or budget is not None:
         in_time = most_hours is None or (hours is not None and hours.high <= most_hours)
         within = in_time and (budget is None or (cost is not None and cost.high <= budget))
-    return Offer(card.id, count, verdict, used, usable, changes, hours, cost, storage(chosen, ledger), chosen, within)
+    return Offer(card.id, count, verdict, used, usable, changes, hours, cost, storage(chosen, ledger), chosen, within, _batch(run, chosen, count))
+
+
+def _samples(run: Run) -> int:
+    """Samples of a step over all ranks."""
+    b, p = run.job.batch, run.job.parallel
+    return (b.micro_batch or 1) * (b.gradient_accumulation or 1) * max(1, (p.shard or 1) * (p.replicate or 1) // (p.context or 1))
+
+
+def _batch(written: Run, chosen: Run, count: int) -> str | None:
+    """How the batch was cut to so many cards, in words; ``None`` where the micro batch and the samples of a step are as written."""
+    was, now = written.job.batch.micro_batch or 1, chosen.job.batch.micro_batch or 1
+    before_, after = _samples(written), now * (chosen.job.batch.gradient_accumulation or 1) * count
+    said = [f"micro batch {now} on each card in place of {was}"] if now != was else []
+    said += [f"{after} samples a step in place of {before_}"] if after != before_ else ["a step keeps its samples"] if said else []
+    return ", ".join(said) or None
 
 
 def _hours(run: Run, tokens: int | None) -> Range | None:
@@ -149,7 +191,7 @@ def _hours(run: Run, tokens: int | None) -> Range | None:
     return Range(time.low, time.expected, time.high).times(tokens / time.tokens / 3600)
 
 
-def _forms(run: Run, card: Card, count: int) -> Iterator[tuple[tuple[str, ...], Run]]:
+def _forms(run: Run, card: Card, count: int, allow: Constraints) -> Iterator[tuple[tuple[str, ...], Run]]:
     """The job on so many cards, each form smaller than the one before: whole, divided, checkpointed, with a smaller micro batch."""
     base = _on(run, card, count)
     if base is None:
@@ -159,6 +201,8 @@ def _forms(run: Run, card: Card, count: int) -> Iterator[tuple[tuple[str, ...], 
     wanted = [*(("fsdp", "zero-3") if count > 1 else ()), "gradient-checkpointing", *["smaller-micro-batch"] * 6]
     for name in wanted:
         if name == "zero-3" and "fsdp" in changes:
+            continue
+        if not allow.permits(all_techniques()[name]) or (name not in changes and not allow.within(len(changes) + 1)):
             continue
         try:
             after = all_techniques()[name].apply(base)
@@ -173,8 +217,7 @@ def _on(run: Run, card: Card, count: int) -> Run | None:
     """The job on one node of so many cards, its samples a step kept as nearly as whole numbers allow."""
     b, p = run.job.batch, run.job.parallel
     micro = b.micro_batch or 1
-    ranks = max(1, (p.shard or 1) * (p.replicate or 1) // (p.context or 1))
-    samples = micro * (b.gradient_accumulation or 1) * ranks
+    samples = _samples(run)
     micro = min(micro, max(1, samples // count))
     strategy = p.strategy if p.strategy in ("zero1", "zero2", "zero3", "fsdp1", "fsdp2") else "ddp"
     group = {"shard": 1, "replicate": count} if strategy == "ddp" else {"shard": count, "replicate": 1}

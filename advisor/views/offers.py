@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 from msgspec import Struct
+from msgspec.structs import replace
 
 from advisor import cards, knowledge
 from advisor.evidence import Evidence
@@ -27,10 +28,26 @@ class Wishes(Struct, frozen=True):
     budget: float | None = None
 
     def over(self, offer: Offer) -> str:
-        """Which wish an offer may not keep, by the high end of its range."""
-        if self.hours and offer.hours and offer.hours.high > self.hours:
-            return "may take too long"
-        return "may be over the budget" if self.budget and offer.cost and offer.cost.high > self.budget else ""
+        """Which wish an offer may not keep, by the high end of its range; a figure that is not known keeps none."""
+        if self.hours is not None and (offer.hours is None or offer.hours.high > self.hours):
+            return "may take too long" if offer.hours else "its time is not known"
+        if self.budget is not None and (offer.cost is None or offer.cost.high > self.budget):
+            return "may be over the budget" if offer.cost else "its cost is not known"
+        return ""
+
+    def judged(self, found: Sequence[Offer]) -> tuple[Wishes, list[str]]:
+        """The wishes that any of the offers can be held against, and a sentence for each that none can."""
+        kept, said = self, []
+        if self.budget is not None and found and not any(o.cost for o in found):
+            kept = replace(kept, budget=None)
+            need = (
+                "the tokens of the run are not known" if not any(o.hours for o in found) else "none of these cards has a price: give the price of a card-hour"
+            )
+            said.append(f"The budget of {self.budget:,g} is not judged, because {need}.")
+        if self.hours is not None and found and not any(o.hours for o in found):
+            kept = replace(kept, hours=None)
+            said.append(f"The limit of {self.hours:,g} hours is not judged, because the time is not known: give the tokens of the run.")
+        return kept, said
 
 
 def span(values: Range | None) -> str:
@@ -49,33 +66,30 @@ def taking(hours: Range | None) -> str:
     return f"{span(hours.times(scale))} {unit}"
 
 
-def paid(offer: Offer) -> tuple[bool, float]:
-    """What an offer is ranked by: its cost, and after all whose price is known its card-hours. The two are never compared."""
-    if offer.cost:
-        return False, offer.cost.expected
-    return True, offer.hours.expected * offer.cards if offer.hours else float("inf")
-
-
 def changed(offer: Offer) -> str:
-    """What was changed so that it fits."""
-    return ", ".join(words.title("techniques", name) for name in offer.changes) or "As written"
+    """What was changed so that it fits, and how the batch was cut to the cards."""
+    made = ", ".join(words.title("techniques", name) for name in offer.changes) or "As written"
+    return f"{made}; {offer.batch}" if offer.batch else made
 
 
 def ranked(offers: Sequence[Offer]) -> list[Offer]:
-    """Those that fit, the surest and cheapest first."""
-    return sorted((o for o in offers if o.verdict != "ooms"), key=lambda o: (o.verdict != "fits", paid(o), o.cards))
+    """Those that fit, the surest first; among them in the order in which they come: what keeps to the limits, then the cheapest."""
+    return sorted((o for o in offers if o.verdict != "ooms"), key=lambda o: o.verdict != "fits")
 
 
 def show_answer(found: Sequence[Offer], wishes: Wishes) -> None:
     """The cheapest that fits and keeps to the wishes, in words."""
-    best = next((o for o in found if not wishes.over(o)), None)
+    judged, unjudged = wishes.judged(found)
+    best = next((o for o in found if not judged.over(o)), None)
+    for sentence in unjudged:
+        st.warning(sentence, title="A limit is not used yet", icon=":material/help:")
     if not found:
         says = "None of these cards holds it, up to eight of them in one node. Train fewer parameters, take a larger card, or look in Explore for a layout."
         st.info(says, title="Does not fit", icon=":material/error:")
     elif best is None:
         st.warning("It fits on these cards, and none keeps to the time or budget given.", title="Over the limits", icon=":material/warning:")
     else:
-        _best(best, priced=all(o.cost for o in found))
+        _best(best, priced=all(o.cost for o in found), sure=not unjudged)
 
 
 def show_all(found: Sequence[Offer], wishes: Wishes) -> None:
@@ -85,7 +99,8 @@ def show_all(found: Sequence[Offer], wishes: Wishes) -> None:
     _worked_out(found)
 
 
-def _best(best: Offer, *, priced: bool) -> None:
+def _best(best: Offer, *, priced: bool, sure: bool) -> None:
+    """The choice; what could not be held against every limit is no success yet."""
     why = (
         f"the lowest cost{'' if priced else ' where a price is given'}"
         if best.cost
@@ -101,7 +116,10 @@ def _best(best: Offer, *, priced: bool) -> None:
         f"the weights alone {show(best.storage.weights_bytes)}."
     )
     title = "This would do" if best.verdict == "fits" else "This is expected to fit, without margin"
-    st.success("\n\n".join(lines), title=title, icon=":material/check_circle:")
+    if sure:
+        st.success("\n\n".join(lines), title=title, icon=":material/check_circle:")
+    else:
+        st.info("\n\n".join(lines), title="Of what fits, and whatever it costs or takes", icon=":material/memory:")
     st.page_link(
         knowledge.folder("pages") / "explore.py",
         label="Open this choice in Explore",

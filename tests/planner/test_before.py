@@ -9,6 +9,7 @@ import pytest
 
 from advisor.arithmetic import estimate
 from advisor.job import read_job
+from advisor.planner.before import recommended
 from advisor.planner.storage import host_of_node
 from advisor.planning import before, limits, plan
 from advisor.run import Run, resolve
@@ -53,8 +54,32 @@ def test_time_and_money_bound_the_offers() -> None:
 
 def test_money_is_not_compared_with_hours() -> None:
     found = before(run(), total_tokens=TOKENS, cards=("a100-80gb", "h100-80gb"), prices={"a100-80gb": 1000.0}, counts=(1, 8))
-    fitting = [o.cost is not None for o in found if o.verdict != "ooms"]
+    fitting = [o.cost is not None for o in found if o.verdict == "fits"]
     assert True in fitting and False in fitting and fitting == sorted(fitting, reverse=True)
+
+
+def test_the_best_comes_first_and_keeps_to_the_limits() -> None:
+    found = before(run(), total_tokens=TOKENS, cards=("a100-80gb", "h100-80gb", "h200-141gb"))
+    sure = [o for o in found if o.verdict == "fits"]
+    assert found[: len(sure)] == sure, "what is only expected to fit comes after what surely does"
+    spent = [o.hours.expected * o.cards for o in sure if o.hours is not None]
+    assert len(spent) == len(sure) > 3 and spent == sorted(spent), "card-hours are what is paid for"
+    assert recommended(found) is found[0]
+    bounded = before(run(), total_tokens=TOKENS, cards=("a100-80gb", "h100-80gb", "h200-141gb"), most_hours=spent[0] / 2)
+    best = recommended(bounded)
+    assert best is not None and best.hours is not None and best.hours.high <= spent[0] / 2 and best is bounded[0]
+    assert recommended(before(run(), total_tokens=TOKENS, cards=("a100-80gb",), most_hours=1e-3)) is None
+
+
+def test_a_cut_batch_is_said() -> None:
+    """Eight samples on eight cards are one on each: less memory a card than the job as written, so it must not go unsaid."""
+    written = run(batch={"micro_batch": 8, "gradient_accumulation": 1}, activations={"checkpointing": "full"})
+    one, eight = (before(written, cards=["b200-180gb"], counts=(n,))[0] for n in (1, 8))
+    assert not eight.changes and eight.run.job.batch.micro_batch == 1
+    assert eight.batch == "micro batch 1 on each card in place of 8, a step keeps its samples" and eight.to_json()["micro_batch"] == 1
+    assert one.run.job.batch.micro_batch == 8 and one.batch is None
+    three = before(run(batch={"micro_batch": 3, "gradient_accumulation": 1}), cards=["b200-180gb"], counts=(2,))[0]
+    assert three.batch == "micro batch 1 on each card in place of 3, 2 samples a step in place of 3"
 
 
 def test_without_tokens_there_are_no_hours() -> None:

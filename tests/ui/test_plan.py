@@ -88,3 +88,23 @@ def test_a_box_shows_what_is_assumed_where_nothing_is_stated() -> None:
     assumed = resolve(read_job({"version": 1, "model": {"name": "Qwen/Qwen2.5-7B"}, "method": {"kind": "lora"}, "batch": {"seq_len": 2048}})).job
     assert at.select_slider(key="plan:method.rank").value == assumed.method.rank
     assert at.session_state["plan:precision.weights"] == assumed.precision.weights
+
+
+def test_a_budget_without_prices_is_not_ignored() -> None:
+    at = page()
+    at.number_input(key="plan-budget").set_value(5.0).run()
+    assert not at.exception
+    assert not at.success, "nothing says yet that the budget is kept"
+    assert "budget of 5 is not judged" in at.warning[0].value and "price of a card-hour" in at.warning[0].value
+    assert "card-hours" in at.info[0].value
+    at.number_input(key="plan-price.b200-180gb").set_value(0.5).run()
+    assert not at.exception and not at.warning and "B200" in at.success[0].value
+    at.number_input(key="plan-budget").set_value(0.01).run()
+    assert not at.success and "none keeps" in at.warning[0].value
+
+
+def test_a_smaller_micro_batch_is_named_in_the_table() -> None:
+    table = page().dataframe[0].value
+    cut = table[table["Micro batch"] < 8]
+    assert len(cut) and all("on each card in place of 8" in how for how in cut["How"])
+    assert not any("in place of" in how for how in table[table["Micro batch"] == 8]["How"])
