@@ -19,6 +19,7 @@ HOSTILE = {
     "arrays of arrays": "A=(" + "w " * 4000 + ")\n" + "B=(" + "${A[@]} " * 30_000 + ")\ntorchrun train.py ${B[@]}\n",
     "many negations": "if " + "! " * 3000 + "true; then\ntorchrun train.py --bf16 True\nfi\n",
     "negations in a test": "if [ " + "!" * 3000 + "x ]; then\ntorchrun train.py --bf16 True\nfi\n",
+    "a rule of dashes": "----- arguments -----\n  a_b ....... 1\n" + "-" * 200_000 + "\n",
     "a count of nothing": "trainable params: ,,, || all params: ,,,, || trainable%: ,\n" + OOM,
 }
 
