@@ -4,6 +4,7 @@ import streamlit as st
 
 from advisor import knowledge
 from advisor.render import words
+from advisor.views.looking import show_found
 from advisor.views.origins import linked
 from advisor.views.related import show_related
 from advisor.views.shelves import card_table, framework_table, model_table, one_framework, one_model
@@ -20,7 +21,12 @@ def go(kind: str, page: str | None = None) -> None:
 
 
 def chosen_kind() -> None:
-    go(st.session_state["library-kind"])
+    open_found(st.session_state["library-kind"])
+
+
+def open_found(kind: str, page: str | None = None) -> None:
+    st.session_state["library-look"] = ""  # what was looked for is found
+    go(kind, page)
 
 
 @st.cache_data(show_spinner=False, max_entries=4)
@@ -83,10 +89,7 @@ def show_example(name: str) -> None:
 
 def overview(kind: str) -> None:
     """All pages of a kind by tier, in the order in which a plan looks."""
-    wanted = st.text_input(f"Look for one of {len(pages(kind))}", key=f"library-look:{kind}", placeholder="checkpoint", type="search").lower().split()
-    found = [page for page in pages(kind) if all(word in f"{page[0]} {page[1]}".lower() for word in wanted)]
-    if not found:
-        st.markdown("None has this in its title or name.")
+    found = pages(kind)
     tiers = [*words.TIERS, ""]
     for tier in sorted({t for _, _, t in found}, key=lambda t: tiers.index(t) if t in tiers else 99):
         st.header(words.TIERS.get(tier, tier or "Others"))
@@ -102,7 +105,10 @@ name = st.query_params.get("page")
 st.title("Library")
 st.session_state["library-kind"] = kind
 st.radio("Shelf", list(KINDS), format_func=KINDS.get, key="library-kind", on_change=chosen_kind, horizontal=True, label_visibility="collapsed")
-if name and kind in ONE:
+query = st.text_input("Look in everything", key="library-look", placeholder="KV cache, expandable, no_grad, DDP, H100", type="search")
+if query.strip():
+    show_found(query, KINDS, open_found)
+elif name and kind in ONE:
     st.button("All " + KINDS[kind].lower(), icon=":material/arrow_back:", on_click=go, args=(kind,))
     ONE[kind](name)
 elif kind in ALL:

@@ -6,6 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from advisor.rules.engine import all_rules
+from advisor.views.looking import look
 from advisor.views.origins import address, linked
 from advisor.views.related import causes_of_part, cured_by, cures
 
@@ -22,17 +23,43 @@ def page(**parameters: str) -> AppTest:
     return at
 
 
-def shown(at: AppTest) -> list[str]:
-    return [b.label for b in at.button if str(b.key).startswith("open:")]
+def found(at: AppTest) -> list[str]:
+    return [str(b.key).removeprefix("found:") for b in at.button if str(b.key).startswith("found:")]
 
 
-def test_a_shelf_is_searched() -> None:
-    at = page(kind="causes")
-    everything = shown(at)
-    at.text_input(key="library-look:causes").input("logits loss").run()
-    assert 0 < len(shown(at)) < len(everything) and any("logits" in label for label in shown(at))
-    at.text_input(key="library-look:causes").input("no such thing").run()
-    assert shown(at) == [] and any("None has this" in m.value for m in at.markdown)
+@pytest.mark.parametrize("kind", ["causes", "cards", "guides"])
+def test_everything_is_searched_from_any_shelf(kind: str) -> None:
+    at = page(kind=kind)
+    at.text_input(key="library-look").input("logits loss").run()
+    assert "causes:logits" in found(at) and any(key.startswith("techniques:") for key in found(at))
+    at.text_input(key="library-look").input("no such thing xyzzy").run()
+    assert found(at) == [] and any("Nothing in the library" in m.value for m in at.markdown)
+
+
+def test_what_is_found_opens_and_ends_the_search() -> None:
+    at = page(kind="cards")
+    at.text_input(key="library-look").input("fragmentation").run()
+    at.button(key="found:causes:fragmentation").click().run()
+    assert not at.exception and at.text_input(key="library-look").value == "" and not found(at)
+    assert any("fragment" in h.value.lower() for h in at.header)
+
+
+@pytest.mark.parametrize("query", ["leak", "expandable", "KV cache", "DDP", "no_grad", "zero"])
+def test_a_word_of_the_text_is_found_and_shown_where_it_stands(query: str) -> None:
+    hits = look(query)
+    assert hits
+    for hit in hits:
+        for word in query.lower().split():
+            assert word in hit.entry.named or word in hit.entry.text.lower()
+        assert bool(hit.excerpt) == any(word not in hit.entry.named for word in query.lower().split())
+
+
+def test_a_name_stands_before_a_text() -> None:
+    hits = look("zero")
+    named = ["zero" in h.entry.named for h in hits]
+    assert True in named and False in named and named == sorted(named, reverse=True)
+    assert {h.entry.kind for h in look("h100")} >= {"cards"} and any(h.entry.page == "trl" for h in look("trl"))
+    assert any(h.entry.kind == "models" for h in look("llama-3.1-8b")) and look("") == []
 
 
 def test_what_was_not_read_again_says_so_in_plain_words() -> None:
