@@ -35,7 +35,7 @@ _MEGATRON = lazily(
 _TITAN = lazily(rf"\bmemory:\s*{_F}\s?GiB\({_F}%\)", re.IGNORECASE)
 _SWIFT = lazily(rf"memory\(GiB\)['\"]?[:=]\s*['\"]?{_F}", re.IGNORECASE)
 _PROMPT = lazily(r"^\s*(?:>>>|In ?\[\d+\]:)\s*(.{3,200})$")
-_STEP = lazily(r"\b(?:global[_ ]?step|step|iter(?:ation)?|it)s?['\"]?\s*[:=\[/]?\s*(\d{1,9})\b", re.IGNORECASE)
+_STEP = lazily(r"\b(?:global[_ ]?step|step|iter(?:ation)?|it)s?['\"]?\s*[:=\[/]?\s*(\d{1,9})\b(?!\.\d)(?!\s?[GMK]i?B\b)", re.IGNORECASE)
 _BAR = lazily(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
 _RANK = lazily(r"^\s*\[?rank\s?:?\s?(\d{1,5})\b", re.IGNORECASE)
 

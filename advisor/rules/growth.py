@@ -27,7 +27,9 @@ _WITHIN = pattern(
     re.IGNORECASE,
 )
 _PROGRESS = pattern(r"\b(\d{1,8})/(\d{1,8}) \[")
-_STEP = pattern(r"(?:\bstep|\biter(?:ation)?|global_step)['\"]?\s*[:=]?\s*(\d{1,9})\b", re.IGNORECASE)
+_STEP = pattern(  # a count of steps is a whole number without a unit: "before the first step: 32.8 GiB" gives a size
+    r"(?:\bstep|\biter(?:ation)?|global_step)['\"]?\s*[:=]?\s*(\d{1,9})\b(?!\.\d)(?!\s?(?:[GMK]i?B|s|ms|sec\w*)\b)", re.IGNORECASE
+)
 _AFTER = pattern(r"\b(?:after|for) (?:about |some |around |roughly |~ ?)?(\d[\d,]{1,9}) (?:steps|iterations|iters|updates|batches)\b", re.IGNORECASE)
 _OF_LENGTH = pattern(r"\b(?:len|length|longest|tokens?|seq|shape|size)\b", re.IGNORECASE)  # a line that shows what the peak follows
 _UNITS = {"gib": GIB, "gb": GIB, "mib": MIB, "mb": MIB}  # torch scripts divide by 2**30 whatever they print behind it
