@@ -213,8 +213,8 @@ def loads_weights(evidence: Evidence) -> bool:
     return not any(_OPTIMIZER_SETUP.search(f"{frame.function}: {frame.code}") for frame in evidence.frames)
 
 
-_WRAPS = pattern(
-    r"_prepare_fsdp2|fsdp2_(?:prepare_model|load_full_state_dict)|:?fully_shard\b|FullyShardedDataParallel\(|\bFSDP\(|fully_sharded_data_parallel\.py:__init__|"
+_WRAPS = pattern(  # "torch/distributed/fsdp/_fully_shard/" is a folder, whose hooks run in every forward pass
+    r"_prepare_fsdp2|fsdp2_(?:prepare_model|load_full_state_dict)|:?fully_shard\b(?!/)|FullyShardedDataParallel\(|\bFSDP\(|fully_sharded_data_parallel\.py:__init__|"
     r"_auto_wrap|_init_param_handle",
     re.IGNORECASE,
 )

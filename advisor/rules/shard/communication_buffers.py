@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.rules import counters, fingerprint, snapshots, stated
 from advisor.rules.rule import Example, Form, Mark, Rule
@@ -13,6 +15,12 @@ from advisor.units import show
 
 WAITED = ("time-out", "peer gone", "SIGTERM")  # a rank that waited for another one: nothing of memory
 ENDED = ("torchrun", "exit code", "signal")  # a launcher's word that a process ended: its own error is printed elsewhere
+
+
+_GATHERS = (
+    r"_alloc_padded_unsharded_flat_param|foreach_all_gather|all_gather_into_tensor|FlatParamHandle|_unshard\b|unshard\(|"
+    r"fetch_sub_module|all_gather_coalesced|_allgather_params\w*|partition_parameters\.py:_all_?gather\w*"
+)
 
 
 def _bucket(run: Run, evidence: Evidence) -> str | None:
@@ -45,6 +53,21 @@ def _cached(_run: Run, evidence: Evidence) -> str | None:
             return f"{show(reserved)} are reserved where {show(held)} are allocated: the rest is cache that NCCL cannot use"
     figures = counters.of(evidence)
     return f"{show(figures.stranded)} are cached" if figures.stranded and figures.capacity and figures.stranded > 0.1 * figures.capacity else None
+
+
+_KEEPS = re.compile(r"(?:^|[._-])(?:fsdp_)?reshard_after_forward$", re.IGNORECASE)
+
+
+def _stays(_run: Run, evidence: Evidence) -> str | None:
+    """What is gathered in the forward pass is kept until the backward pass, by the settings."""
+    if in_phase(evidence, "save", "load", "sync", "resume", "step"):
+        return None
+    for where, key, value in evidence.seen_keys:
+        if _KEEPS.search(key) and str(value).strip("'\"").lower() in ("false", "never"):
+            return f"what is gathered stays for the whole forward pass ({where}: {key}={value}), and the next unit finds no room beside it"
+        if str(value).strip("'\"").upper().rpartition(".")[2] == "SHARD_GRAD_OP":
+            return f"what is gathered stays for the whole forward pass ({where}: {key}={value}), and the next unit finds no room beside it"
+    return None
 
 
 def _form(run: Run, evidence: Evidence) -> Form | None:
@@ -119,12 +142,18 @@ RULE = Rule(
             1.5,
             "parameters of a unit are being gathered",
             "torch FSDP _alloc_padded_unsharded_flat_param, foreach_all_gather; DeepSpeed partition_parameters._all_gather",
-            pattern=(
-                r"_alloc_padded_unsharded_flat_param|foreach_all_gather|all_gather_into_tensor|FlatParamHandle|_unshard\b|unshard\(|"
-                r"fetch_sub_module|all_gather_coalesced|_allgather_params\w*|partition_parameters\.py:_all_?gather\w*"
-            ),
+            pattern=_GATHERS,
             on="frame",
             when=lambda _, e: None if in_phase(e, "save", "load", "sync") else "",
+        ),
+        Mark(
+            "communication-buffers-stays",
+            2.5,
+            "gathered units stay",
+            "torch.distributed.fsdp.fully_shard: reshard_after_forward=False keeps unsharded parameters from forward to backward; SHARD_GRAD_OP alike",
+            pattern=_GATHERS,
+            on="frame",
+            when=_stays,
         ),
         Mark(
             "communication-buffers-nccl",
