@@ -111,9 +111,17 @@ RULE = Rule(
             "the wrapper says that it widened parameters",
             "accelerate accelerator.py: 'Upcasted low precision parameters in <class> because mixed precision turned on in FSDP'",
             pattern=(
-                r"[Uu]pcast(ed|ing)? (of )?(low precision|trainable|all)|Casting trainable parameters? to float32|parameters? (was|were) (up)?cast to (fp|"
+                r"[Uu]pcast(ed|ing)? (of )?(low precision|all)|parameters? (was|were) (up)?cast to (fp|"
                 r"float)32"
             ),
+        ),
+        Mark(
+            "framework-upcast-trainable",
+            4.0,
+            "the wrapper says that it widened what is trained",
+            "LLaMA-Factory model/adapter.py: 'Upcasting trainable params to float32.'; of adapters that is a per cent of the model",
+            pattern=r"[Uu]pcast(ed|ing)? (of )?trainable|Casting trainable parameters? to float32",
+            when=lambda run, _: None if run.job.method.kind in ADAPTER and (run.job.method.rank or 0) < LARGE_RANK else "",
         ),
         Mark(
             "framework-upcast-print",
