@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import stated
+from advisor.rules import fingerprint, stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.shares import guessed
@@ -27,6 +27,14 @@ def _fp8(run: Run, _evidence: Evidence) -> str | None:
     return f"a {card.name} (compute capability {card.capability}) has no {run.job.precision.compute} arithmetic"
 
 
+def _wide_request(run: Run, evidence: Evidence) -> str | None:
+    """A card without bf16 is asked for hidden states or an MLP's output in fp32, where the job computes in 16 bit."""
+    card, compute = run.card, run.job.precision.compute
+    if card is None or card.sm is None or card.sm >= 80 or compute not in ("bf16", "fp16") or not in_phase(evidence, "forward", "backward", "eval"):
+        return None
+    return fingerprint.match(run, evidence, "hidden", "mlp", alone=True, dtype="fp32")
+
+
 RULE = Rule(
     id="kernel-unsupported",
     tier="fallback",
@@ -46,6 +54,18 @@ RULE = Rule(
             when=_bf16,
         ),
         Mark("kernel-unsupported-fp8", 2.5, "no fp8", "TransformerEngine quantization.py check_fp8_support: 8.9", when=_fp8),
+        Mark(
+            "kernel-unsupported-wider",
+            3.5,
+            "a library says that it computes in fp32, because the card has only fp16 and the model overflows in it",
+            "unsloth models/loader.py FORCE_FLOAT32: 'Using float16 precision for ... won't work! Using float32.'; diffusers and WebUI upcast alike",
+            pattern=(
+                r"\b(?:float16|fp16|half|bfloat16|bf16)\b[^.\n]{0,40}(?:won't work|does(?: not|n't) work|unsupported|not supported|overflows?|unstable)"
+                r"[^\n]{0,30}\b(?:using|use|switch\w* to|fall\w* back to)\b[^\n]{0,12}(?:float32|fp32)"
+            ),
+            on="line",
+        ),
+        Mark("kernel-unsupported-request", 1.5, "fp32 activations", "CUDA programming guide: bf16 from compute capability 8.0", when=_wide_request),
         Mark(
             "kernel-unsupported-says",
             4.5,
