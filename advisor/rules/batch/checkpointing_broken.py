@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
-from advisor.rules import observed, tried
+from advisor.rules import observed, tabled, tried
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import ADAPTER, checkpoints, in_phase
 from advisor.run import Run
+
+_EVAL_MODE = r"\b(?:model|unet|transformer|module|policy|net|backbone|dit)\w*\.training\W{1,4}False"
 
 
 def _on(run: Run, _evidence: Evidence) -> bool:
@@ -31,6 +33,15 @@ def _tried(_run: Run, evidence: Evidence) -> str | None:
     return both.says if both is not None and both.saves_nothing else None
 
 
+_SWITCH = r"\w*(?:gradient|activation)s?_?checkpointing|(?:use_|enable_)?recompute"
+
+
+def _tabled(_run: Run, evidence: Evidence) -> str | None:
+    """A log has both, equal in everything else that it names, and it saves nothing."""
+    both = tabled.pair(evidence, _SWITCH)
+    return both.says if both is not None and both.saves_nothing else None
+
+
 RULE = Rule(
     id="checkpointing-broken",
     tier="batch",
@@ -40,6 +51,7 @@ RULE = Rule(
     explains=("forward", "loss", "backward"),
     marks=(
         Mark("checkpointing-broken-tried", 3.5, "tried with and without", "the peak of the same run with and without it", when=_tried),
+        Mark("checkpointing-broken-tabled", 5.0, "two runs of a log", "recomputing keeps less, so the peak of an otherwise equal run falls", when=_tabled),
         Mark(
             "checkpointing-broken-inputs",
             4.5,
@@ -60,7 +72,15 @@ RULE = Rule(
             1.5,
             "the module is printed in evaluation mode while it is trained",
             "the same condition on self.training",
-            pattern=r"\b(?:model|unet|transformer|module|policy)\w*\.training\W{1,4}False",
+            pattern=_EVAL_MODE,
+        ),
+        Mark(
+            "checkpointing-broken-mode-on",
+            2.0,
+            "it is switched on, and the module is printed in evaluation mode: the library's own condition does not hold",
+            "diffusers unet_2d_blocks.py before 0.32, transformers modeling_layers.py: if self.gradient_checkpointing and self.training",
+            pattern=_EVAL_MODE,
+            when=lambda run, e: "" if _on(run, e) and in_phase(e, "forward", "loss", "backward") else None,
         ),
         Mark(
             "checkpointing-broken-left-out",

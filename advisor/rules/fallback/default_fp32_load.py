@@ -11,7 +11,7 @@ from advisor.rules import counters, fingerprint, stated
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.shares import share
+from advisor.rules.shares import guessed, share
 from advisor.rules.situation import QUANTISED, in_phase, weight_bytes
 from advisor.run import Run
 from advisor.units import show
@@ -107,9 +107,21 @@ def _beyond_sixteen(run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+_LAYER = pattern(r"modeling_\w+\.py:forward: .*self\.(?:\w*proj|act_fn|mlp|fc\d|dense\w*|self_attn)\(")
+
+
+def _in_layer(evidence: Evidence) -> bool:
+    """What a layer's own line asks for is its output, of a size that an unknown batch leaves open: weights are gathered in FSDP's frames."""
+    failure = evidence.failure
+    inner = failure.frames[-1] if failure is not None and failure.frames else None
+    return inner is not None and in_phase(evidence, "forward") and _LAYER.search(f"{inner.file}:{inner.function}: {inner.code}") is not None
+
+
 def _wide_request(run: Run, evidence: Evidence) -> str | None:
     """A whole weight or unit is asked for in fp32, and no 16-bit tensor has that size."""
     if run.job.method.base in QUANTISED or not in_phase(evidence, "load", "forward", "backward", "eval", None):
+        return None
+    if (guessed(run, "batch.micro_batch") or guessed(run, "batch.seq_len")) and _in_layer(evidence):
         return None
     return fingerprint.match(run, evidence, "unit", "weight", "vocabulary-weight", alone=True, dtype="fp32")
 

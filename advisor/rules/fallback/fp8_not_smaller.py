@@ -7,7 +7,7 @@ import re
 from advisor.deviation import extra
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import console, counters, observed, stated, tried
+from advisor.rules import console, counters, observed, stated, tabled, tried
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import near, weight_bytes
@@ -60,7 +60,7 @@ def _fault(run: Run, evidence: Evidence) -> Run | None:
 
 def _tried(_run: Run, evidence: Evidence) -> str | None:
     """Both were tried, and it saves nothing."""
-    both = tried.pair(evidence, tried.FP8, tried.SIXTEEN)
+    both = tried.pair(evidence, tried.FP8, tried.SIXTEEN) or tabled.pair(evidence, r"(?:use_|enable_)?(?:fp8|float8)(?:_training)?", "fp8|float8")
     return both.says if both is not None and both.saves_nothing else None
 
 
