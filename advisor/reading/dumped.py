@@ -80,7 +80,9 @@ def _mappings(text: str) -> Iterator[Dump]:
         content = _content(inside)
         if content is None or len(content) < LEAST_KEYS - (any(isinstance(value, dict) for value in content.values()) * 2) or _MEASURED & content.keys():
             continue
-        yield Dump(text.count("\n", 0, match.start()) + 1, "printed.json", json.dumps(content, default=str))
+        script = _as_json(content)
+        if script is not None:
+            yield Dump(text.count("\n", 0, match.start()) + 1, "printed.json", script)
 
 
 def _to_partner(text: str, start: int) -> str | None:
@@ -118,3 +120,11 @@ def _content(inside: str) -> dict[str, Any] | None:
         if isinstance(found, dict) and all(isinstance(key, str) for key in found):
             return found
     return None
+
+
+def _as_json(content: dict[str, Any]) -> str | None:
+    """The mapping as JSON: without keys that are no words or numbers within it, and none at all with a number of thousands of digits."""
+    try:
+        return json.dumps(content, default=str, skipkeys=True)
+    except (ValueError, RecursionError):
+        return None

@@ -48,3 +48,22 @@ def test_pythons_words_in_a_json_like_config_are_no_placeholders() -> None:
     found = read_config("ds_config.json", '{"bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}')
     assert found is not None
     assert {f.field: f.value for f in found.facts}["precision.compute"] == "bf16"
+
+
+_LONG = "0x" + "f" * 6000  # a number of 7,225 digits
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("paste.txt", f"config: {{'a': {_LONG}, 'lora_r': 8, 'batch_size': 2}}\n"),
+        ("paste.txt", "config: {'a': {(1, 2): 3}, 'lora_r': 8, 'batch_size': 2}\n"),
+        ("config.yaml", f"per_device_train_batch_size: {_LONG}\nlearning_rate: 1e-4\n"),
+        ("config.toml", f"batch_size = {_LONG}\n"),
+        ("train.py", f"batch_size = {_LONG}\nlearning_rate = 1e-4\n"),
+        ("job.yaml", f"version: 1\nbatch:\n  micro_batch: {_LONG}\n"),
+    ],
+    ids=["mapping", "key of two", "yaml", "toml", "python", "job"],
+)
+def test_what_cannot_be_written_out_is_left(name: str, text: str) -> None:
+    assert read([(name, text)]).evidence.failure is None

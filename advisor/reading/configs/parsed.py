@@ -30,7 +30,12 @@ class Parsed(Struct):
     notes: list[tuple[int, str, str]] = field(default_factory=list)  # (line, text, why) that could not be taken apart
 
     def add(self, key: Key) -> None:
-        """Append, within bounds."""
+        """Append, within bounds. Python writes no number of more than 4,300 digits out, and a hexadecimal one may have them."""
+        try:
+            str(key.value)
+        except ValueError:
+            self.notes.append((key.line, key.path, "a number of thousands of digits; it was not counted"))
+            return
         if len(self.keys) >= MAX_KEYS:
             raise RefusedError(f"more than {MAX_KEYS:,} keys; a training config has some hundreds")
         self.keys.append(key)
