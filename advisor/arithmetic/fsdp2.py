@@ -16,6 +16,7 @@ from advisor.arithmetic.sharding import split
 from advisor.ledger import Holding
 
 FSDP2 = "torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py"
+LEFT = "torch/distributed/pipelining/stage.py backward_maybe_with_nosync: set_reshard_after_backward(False) until perform_reduce_grad"
 
 
 def _own_units(ctx: Context) -> bool:
@@ -46,11 +47,19 @@ def communication(ctx: Context) -> Iterator[Holding]:
         )  # fmt: skip
     values = {"block_elements": largest_block(ctx).elements, "bytes_each": each}
     # a unit gathers the block before it when its output's gradient comes: the root's outputs include the loss, the head's are the logits alone
-    without = {at.BACKWARD_ROOT, at.LOSS_FORWARD} | ({at.LOSS_BACKWARD} if _own_units(ctx) else set())
+    # and so are a pipeline stage's, whose loss is the schedule's
+    without = {at.BACKWARD_ROOT, at.LOSS_FORWARD} | ({at.LOSS_BACKWARD} if _own_units(ctx) or ctx.torch_pipeline else set())
+    every = sum(u.layers * gathered(ctx, u) for u in c.blocks)
+    if ctx.torch_pipeline and unsynced(ctx) and not stays_whole(ctx):
+        for size, when in ((every - block, {at.BACKWARD_FIRST}), (every, {at.BACKWARD_ROOT})):
+            yield Holding(
+                "communication", "blocks that a backward pass leaves gathered", size, moments & when, "elements x bytes_each",
+                {"elements": c.base, "bytes_each": each}, LEFT, layout="gathered", copy_of=source, need="replaceable",
+            )  # fmt: skip
     if stays_whole(ctx):
-        every = sum(u.layers * gathered(ctx, u) for u in c.blocks)
+        until = set() if ctx.torch_pipeline and unsynced(ctx) else {at.BACKWARD_ROOT}
         yield Holding(
-            "communication", "gathered blocks (not freed after forward)", every, moments - {at.BACKWARD_ROOT}, "elements x bytes_each",
+            "communication", "gathered blocks (not freed after forward)", every, moments - until, "elements x bytes_each",
             {"elements": c.base, "bytes_each": each}, f"{FSDP2}: reshard_after_forward=False", layout="gathered", copy_of=source, need="replaceable",
         )  # fmt: skip
         return
@@ -116,8 +125,9 @@ def gradients(ctx: Context) -> Iterator[Holding]:
         )  # fmt: skip
     last = root.trained - (head if apart else 0)
     if last:
+        own_too = 0 if ctx.torch_pipeline and unsynced(ctx) else each  # there, the root's are among the whole gradients kept
         yield Holding(
-            "gradients", "the root's gradients and their reduction's input", last * (each + ctx.reduce), moments & {at.BACKWARD_ROOT},
-            "root_elements x (bytes_each + reduce_bytes)", {"root_elements": last, "bytes_each": each, "reduce_bytes": ctx.reduce},
+            "gradients", "the root's gradients and their reduction's input", last * (own_too + ctx.reduce), moments & {at.BACKWARD_ROOT},
+            "root_elements x (bytes_each + reduce_bytes)", {"root_elements": last, "bytes_each": own_too, "reduce_bytes": ctx.reduce},
             "torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py foreach_reduce",
         )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from advisor.arithmetic import moments as at
+from advisor.arithmetic import torch_pipeline
 from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
 
@@ -38,6 +39,8 @@ def _rank(ctx: Context) -> int:
 
 def waiting(ctx: Context, held: Sequence[Holding]) -> list[Holding]:
     """What the other micro batches in flight hold: as much as one keeps between its forward and its backward pass."""
+    if ctx.torch_pipeline:
+        return list(torch_pipeline.holdings(ctx, held))
     alive, chunks = in_flight(ctx)
     if alive <= 1:
         return []

@@ -26,23 +26,39 @@ def stages(job: Job) -> tuple[Stage, ...]:
     return ("first", "last") if size == 2 else ("first", "middle", "last")
 
 
+def dealt(job: Job, layers: int) -> tuple[int, ...]:
+    """Layers of each chunk, first to last, as ``pipeline_layout`` says or evenly; torchtitan takes embedding and head for a layer each.
+
+    Source: torchtitan distributed/pipeline_parallel.py ``generate_llm_fqn_per_model_part`` (input_weight and output_weight 1; 0.1's generate_split_points too).
+    """
+    p = job.parallel
+    chunks = (p.pipeline or 1) * (p.virtual_stages or 1)
+    if p.pipeline_layout:
+        return tuple(p.pipeline_layout)
+    outer = 1 if job.framework.name == "torchtitan" and chunks > 1 else 0
+    share, rest = divmod(layers + 2 * outer, chunks)
+    return tuple(max(0, share + (1 if i < rest else 0) - outer * (i in (0, chunks - 1))) for i in range(chunks))
+
+
+def place(job: Job, where: Stage, layers: Sequence[int]) -> int:
+    """The rank of a stage, given the layers of each rank: of those in the middle the fullest, of equal ones the first."""
+    size, rank = job.parallel.pipeline or 1, job.parallel.pipeline_rank
+    if isinstance(rank, int):
+        return min(rank, size - 1)
+    if where == "middle":
+        return max(range(1, size - 1), key=lambda i: layers[i])
+    return 0 if where == "first" else size - 1
+
+
 def on_stage(arch: Architecture, job: Job, where: Stage) -> tuple[tuple[Block, int], ...]:
     """The text blocks of a pipeline stage. Layers are dealt out evenly unless ``pipeline_layout`` says otherwise."""
     p = job.parallel
     size = p.pipeline or 1
     if size == 1:
         return tuple((b, b.count) for b in arch.blocks)
-    chunks = size * (p.virtual_stages or 1)
-    share, rest = divmod(arch.layers, chunks)
-    layout = p.pipeline_layout or tuple(share + (1 if i < rest else 0) for i in range(chunks))
+    layout = dealt(job, arch.layers)
     per = [sum(layout[i::size]) for i in range(size)]  # interleaved: chunk i sits on stage i mod size
-    rank = p.pipeline_rank
-    if isinstance(rank, int):
-        index = min(rank, size - 1)
-    elif where == "middle":
-        index = max(range(1, size - 1), key=lambda i: per[i])
-    else:
-        index = 0 if where == "first" else size - 1
+    index = place(job, where, per)
     if any(b.places for b in arch.blocks):  # kinds alternate: which layers the stage has decides
         return _standing(arch.blocks, [(sum(layout[:i]), sum(layout[: i + 1])) for i in range(index, len(layout), size)])
     start = sum(per[:index])
