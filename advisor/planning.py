@@ -3,52 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from advisor.evidence import Evidence
 from advisor.planner.before import Offer, before
 from advisor.planner.buying import nothing_fits
-from advisor.planner.constraints import EVERYTHING, METHOD, ORDER, Constraints
+from advisor.planner.constraints import ORDER, Constraints
 from advisor.planner.curing import cure, remedies_of
-from advisor.planner.laying_out import laid_out
 from advisor.planner.layouts import Layout, layouts
 from advisor.planner.least import least
 from advisor.planner.limits import Limits, limits, max_micro_batch, max_model, max_seq_len, which_cards
 from advisor.planner.measuring import MOST_MARGIN, Bench, Candidate
 from advisor.planner.quicker import quicker
-from advisor.planner.searching import cost, free, quickest, restored, search
+from advisor.planner.searching import cost
 from advisor.planner.spending import spend
+from advisor.planner.stages import Found, searched
 from advisor.planner.stepping import alternatives, ending, frontier, steps
 from advisor.planner.words import spoken
 from advisor.report import Finding, Plan, Step
 from advisor.run import Run
 from advisor.units import show
 from advisor.verdict import judge
-
-FREE = ("copies", "fallback")
-ANY = 99  # beyond another method: samples that are cut
-STAGES: tuple[tuple[frozenset[str], int, int], ...] = (
-    # tiers; how heavy a change may be (advisor.planner.constraints.WEIGHT); how much else may be learned (constraints.ALTERS)
-    (frozenset({*FREE, "shard"}), 0, 0),
-    (EVERYTHING, 0, 0),
-    (EVERYTHING, 1, 0),
-    (EVERYTHING, 2, 0),
-    (EVERYTHING, 3, 0),
-    (EVERYTHING, 0, METHOD),
-    (EVERYTHING, 3, METHOD),
-    (EVERYTHING, 1, ANY),
-)
-SLOW = 3.0  # of the time of a token, from which what learns otherwise is shown beside the plan
-CUTTING = 2  # the weight of what cuts matrices, layers or the sequence: there the degrees are chosen together
-
-
-class Found(NamedTuple):
-    """Sets that fit, cheapest first; ``freed``: the run after the free changes; ``measure``: what times are measured by."""
-
-    sets: list[Candidate]
-    freed: Candidate
-    measure: Candidate
-    tightly: bool = False
 
 
 def plan(
@@ -79,7 +53,7 @@ def plan(
     base, first, stays = cure(bench, start, remedies_of(causes))
     if bench.fits(base) or start.capacity_bytes is None:
         return _already(bench, start, base, first, failed=failure is not None)
-    found = _searched(bench, start, base)
+    found = searched(bench, start, base)
     kept = first if stays else frozenset()
     if found.sets and not stays and base is not start:
         found = _cured_or_not(bench, start, found)
@@ -93,33 +67,11 @@ def _cured_or_not(bench: Bench, start: Candidate, found: Found) -> Found:
     best = least(bench, found.sets[0], found.measure, frozenset(), tightly=found.tightly)
     if best is found.sets[0]:
         return found
-    others = _searched(bench, start, start)
+    others = searched(bench, start, start)
     measure = min(found.measure, others.measure, key=lambda c: c.seconds_per_token)
     if others.sets and (others.tightly, *cost(others.sets[0], measure)) < (found.tightly, *cost(best, measure)):
         return others
     return found._replace(sets=[best, *found.sets[1:]])
-
-
-def _searched(bench: Bench, start: Candidate, base: Candidate) -> Found:
-    """What is free, and then the first stage of :data:`STAGES` that has sets which fit."""
-    for tier in FREE:
-        base = free(bench, base, tier)
-    freed, measure = base, quickest(bench, base, start)
-    if bench.fits(base):
-        return Found([base], freed, measure)
-    anyhow = bench.margin_bytes is None
-    for tiers, heavy, altering in STAGES:
-        if heavy == CUTTING and not altering and (cut := laid_out(bench, freed, measure) or laid_out(bench, freed, measure, tightly=anyhow)):
-            return Found(cut, freed, measure, tightly=not bench.fits(cut[0]))
-        for tightly in (False, True) if anyhow and (altering or heavy) else (False,):
-            found = search(bench, freed, measure, tiers, heavy=heavy, altering=altering, tightly=tightly)
-            if found:
-                found[0] = restored(bench, found[0], freed, measure, tightly=tightly)
-                if not altering and cost(found[0], measure)[1] > SLOW:  # another way of learning may be worth so much time
-                    others = search(bench, freed, measure, EVERYTHING, heavy=0, altering=METHOD, tightly=tightly)
-                    found[1:1] = [c for c in others if c.altered > found[0].altered][:1]
-                return Found(found, freed, measure, tightly=tightly)
-    return Found([], freed, measure)
 
 
 def _capacity(printed: int | None) -> Callable[[Run], int | None]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 
 from advisor.evidence import Conflict, Evidence, Fact, NotUnderstood, Source
 from advisor.ledger import Ledger
 from advisor.run import Run
+
+if TYPE_CHECKING:
+    from advisor.planner.fewer import Fewer
 
 Verdict = Literal["fits", "tight", "ooms", "not-memory", "incomplete", "unreadable"]
 EXIT_CODES: Mapping[str, int] = {"fits": 0, "tight": 0, "ooms": 1, "not-memory": 1, "unreadable": 2, "incomplete": 3}
@@ -121,6 +124,7 @@ class Plan(Struct, frozen=True):
     alternatives: tuple[Step, ...] = ()  # single changes that would help, beside the plan: what the page offers to tick
     irreducible: str | None = None
     frontier: tuple[Point, ...] = ()  # memory against time, smallest first
+    fewer: tuple[Fewer, ...] | None = None  # the fewest cards that would do, where that was asked: it takes longer than the plan
 
     def __str__(self) -> str:
         """What ``print`` shows."""

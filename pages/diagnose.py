@@ -15,6 +15,7 @@ from advisor.views.address import arrived, write
 from advisor.views.causes import show_causes, show_others
 from advisor.views.changes import show_changes, show_first
 from advisor.views.facts import assumed, broken, follow_ups, question, understood
+from advisor.views.fewer import show_fewer
 from advisor.views.field_widget import NOT_KNOWN
 from advisor.views.kept import KEPT
 from advisor.views.leaving import show_leaving
@@ -195,6 +196,7 @@ show_causes(report)
 follow_ups(report, seen)
 show_changes(report, HELD.get("texts", ()))
 if report.run is not None and report.verdict != "not-memory":
+    show_fewer(report, *allowing.limits())
     allowing.show_limits(plan_again)
 if report.run is not None and report.verdict not in ("unreadable", "not-memory"):
     show_proof(report)

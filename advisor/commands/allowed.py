@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from advisor.cli import UserError
@@ -10,6 +11,8 @@ from advisor.commands import options
 
 if TYPE_CHECKING:
     from advisor.planning import Constraints
+    from advisor.report import Plan
+    from advisor.run import Run
 
 SWITCHES = {
     "keep_full_training": ("--keep-full", "no adapters, and no low-rank gradients, in place of full fine-tuning"),
@@ -62,3 +65,16 @@ def of_link(names: list[str]) -> tuple[Constraints, int | None]:
 
     query = find_link(names[0]) if len(names) == 1 and names[0].strip() else None
     return (allowed_of(query) if query is not None else None) or (Constraints(), None)
+
+
+def with_fewer(found: Plan, run: Run, allow: Constraints, margin: int | None) -> Plan:
+    """The plan with the fewest cards that would do; where the question has no answer, that is said on standard error."""
+    from msgspec.structs import replace
+
+    from advisor.planner.fewer import fewer_cards
+    from advisor.render.fewer import NOT_ASKED
+
+    answers = fewer_cards(run, found, allow=allow, margin_bytes=margin)
+    if answers is None:
+        print(f"advisor: --fewer: {NOT_ASKED}", file=sys.stderr)
+    return replace(found, fewer=answers)

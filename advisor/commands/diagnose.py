@@ -33,6 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--chat", action="store_true", help="print six lines, for a chat")
     parser.add_argument("--link", action="store_true", help="print the query of a link that brings this diagnosis back, and nothing else")
     parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight, or when a copy or a fallback was found")
+    parser.add_argument("--fewer", action="store_true", help="also the fewest of these cards that would do, with which changes and at what time of a step")
     allowed.add(parser)
     options.add_overrides(parser)
     parser.add_argument(
@@ -61,6 +62,8 @@ def run(args: argparse.Namespace) -> int:
         reading = _with_seen(reading, args.seen)
     allow, margin = allowed.of(args) if allowed.given(args) else allowed.of_link(args.files)
     report = diagnose_reading(reading, allow=allow, margin_bytes=margin)
+    if args.fewer and report.run is not None:
+        report = replace(report, plan=allowed.with_fewer(report.plan, report.run, allow, margin))
     if args.json:
         from advisor.render import json
 

@@ -19,6 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     solving.add_argument("--price", action="append", default=[], metavar="CARD=X", help="one card for an hour, in any one currency; may be repeated")
     solving.add_argument("--budget", type=float, metavar="X", help="money that the run may cost")
     solving.add_argument("--hours", type=float, metavar="H", help="hours that the run may take")
+    parser.add_argument("--fewer", action="store_true", help="also the fewest of these cards that would do, with which changes and at what time of a step")
     parser.add_argument("--strict", action="store_true", help="exit with 1 also when it is tight")
     allowed.add(parser)
     options.add_overrides(parser)
@@ -43,8 +44,10 @@ def _asked_together(args: argparse.Namespace) -> None:
         raise UserError("--limits and --before are two questions; ask one at a time")
     if args.strict and (args.limits or args.before):
         raise UserError("--strict judges the plan; it has no meaning with --limits or --before")
-    if allowed.given(args) and (args.limits or args.before):
-        raise UserError("what a plan may do has no meaning with --limits or --before")
+    if args.fewer and (args.limits or args.before):
+        raise UserError("--fewer belongs to the plan; it has no meaning with --limits or --before")
+    if allowed.given(args) and args.limits:
+        raise UserError("what a plan may do has no meaning with --limits")
     if args.budget is not None and not args.price:
         raise UserError("--budget needs the price of a card for an hour, e.g. --price a100-80gb=2.0")
 
@@ -64,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
     ledger, verdict, sentence = of_run(resolved)
     allow, margin = allowed.of(args)
     found = plan(resolved, allow=allow, margin_bytes=margin)
+    if args.fewer:
+        found = allowed.with_fewer(found, resolved, allow, margin)
     if args.json:
         from advisor.render import json
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from html import escape
 
 from advisor.render import changing, words
+from advisor.render.fewer import sentences
 from advisor.render.measured import Figure
 from advisor.render.quoted import quoted
 from advisor.render.width import explained
@@ -99,6 +100,8 @@ def _plan(report: Report) -> Iterator[str]:
     yield "</ol>"
     if plan.irreducible:
         yield f"<p>{escape(plan.irreducible)}</p>"
+    for said in sentences(plan):
+        yield f"<p>{escape(said)}</p>"
 
 
 def _question(report: Report) -> Iterator[str]:

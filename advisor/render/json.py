@@ -37,6 +37,7 @@ def of_report(report: Report, measured: Figure | None = None) -> dict[str, Any]:
         "plan_summary": report.plan.summary,
         "runner_up": [step.to_json() for step in report.plan.runner_up],
         "alternatives": [step.to_json() for step in report.plan.alternatives],
+        "fewer_cards": _fewer(report.plan),
         "next_question": _question(report),
         "cleared": [{"cause": cause, "says": says} for cause, says in report.cleared],
         "not_applicable": [{"cause": cause, "why": why} for cause, why in report.not_applicable],
@@ -67,9 +68,15 @@ def of_plan(plan: Plan, run: Run, ledger: Ledger | None, verdict: str) -> dict[s
         "runner_up": [step.to_json() for step in plan.runner_up],
         "alternatives": [step.to_json() for step in plan.alternatives],
         "irreducible": plan.irreducible,
+        "fewer_cards": _fewer(plan),
         "job": run.job.to_dict(),
         "ledger": of_ledger(run, ledger, verdict),
     }
+
+
+def _fewer(plan: Plan) -> list[dict[str, Any]] | None:
+    """The fewest cards that would do; ``None`` where that was not asked."""
+    return None if plan.fewer is None else [found.to_json() for found in plan.fewer]
 
 
 def of_ledger(run: Run, ledger: Ledger | None, verdict: str, sentence: str | None = None) -> dict[str, Any]:

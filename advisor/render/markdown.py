@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from advisor.render import changing, words
+from advisor.render.fewer import sentences
 from advisor.render.measured import Figure
 from advisor.render.quoted import quoted
 from advisor.render.width import explained
@@ -83,6 +84,8 @@ def _plan(report: Report) -> Iterator[str]:
         yield escape(plan.irreducible)
     if plan.runner_up:
         yield "Or: " + ", then ".join(escape(s.title) for s in plan.runner_up)
+    for said in sentences(plan):
+        yield escape(said)
 
 
 def _step(number: int, step: Step) -> str:

@@ -99,7 +99,20 @@ def plan(plan: Plan, paper: Paper, verdict: str) -> str:
         paper.say("Or: " + ", then ".join(s.title for s in plan.runner_up), "dim", indent=2, hang=6)
         for line in (line for step in plan.runner_up for lines in step.settings.values() for line in lines):
             paper.verbatim(line, "dim", indent=6)
+    if plan.fewer is not None:
+        _fewer(paper, plan)
     return paper.text()
+
+
+def _fewer(paper: Paper, plan: Plan) -> None:
+    from advisor.render.fewer import sentences
+
+    paper.heading("On fewer cards")
+    lines = [[line for some in found.lines.values() for line in some] for found in plan.fewer or ()] or [[]]
+    for said, own in zip(sentences(plan), lines, strict=True):
+        paper.say(said, indent=2)
+        for line in own:
+            paper.verbatim(line, "dim", indent=6)
 
 
 def _verdict(paper: Paper, verdict: str, sentence: str) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-import advisor.planning as planning
+from advisor import planning
+from advisor.planner import stages
 from advisor.planner.constraints import compatible
 from advisor.planner.least import FREE
 from advisor.planner.measuring import Bench, Candidate, Change, technique_of
@@ -23,7 +24,7 @@ DEEP = 14  # options, from which on sets of four are left out
 def missed(run: Run, patch: pytest.MonkeyPatch) -> tuple[int, str | None]:
     """How many sets were tried, and the first that is cheaper than the plan's by more than times can tell; 0: nothing was searched."""
     seen: dict[str, Any] = {}
-    search = planning.search
+    search = stages.search
 
     def watched(bench: Bench, base: Candidate, start: Candidate, tiers: frozenset[str], **how: Any) -> list[Candidate]:
         found = search(bench, base, start, tiers, **how)
@@ -32,7 +33,7 @@ def missed(run: Run, patch: pytest.MonkeyPatch) -> tuple[int, str | None]:
         return found
 
     with patch.context() as patched:
-        patched.setattr(planning, "search", watched)
+        patched.setattr(stages, "search", watched)
         made = planning.plan(run)
     if not seen or not made.fits or made.steps[-1].tier == "hardware":
         return 0, None
