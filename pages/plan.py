@@ -8,8 +8,10 @@ from advisor.evidence import Evidence
 from advisor.job import JobError, read_job
 from advisor.planner.before import before
 from advisor.run import resolve
-from advisor.share import link, open_link
+from advisor.share import link, open_link, with_allowed
+from advisor.share.allowing import written
 from advisor.stating import StatingError, put, validated
+from advisor.views import allowing
 from advisor.views.address import arrived, write
 from advisor.views.field_widget import ask
 from advisor.views.kept import kept
@@ -61,10 +63,11 @@ def wishes_of(parameters: dict[str, str]) -> dict[str, str]:
 here = arrived("plan")
 if here:
     opened = open_link(wishes_of(dict(here)))
-    HELD.planned, HELD.planned_lost = opened.job, opened.dropped
+    HELD.planned, HELD.planned_lost = opened.job, (*opened.dropped, *allowing.take(here, "plan"))
 elif here is not None or "planned" not in HELD:
     HELD.planned, HELD.planned_lost = FIRST, ()
     wishes_of({})
+    allowing.take({}, "plan")
 
 st.title("Plan")
 st.markdown("Before the run: which cards hold it, how long it takes, and what that costs. Every figure is estimated, with its range.")
@@ -110,12 +113,15 @@ with controls:
             price = st.number_input(catalogue[id].name, min_value=0.0001, value=None, key=f"plan-price.{id}", placeholder="not known", persist_state="session")
             if price:
                 prices[id] = price
+    allowing.show_limits(switches=("no_new_dependency",), page="plan", column=True)
+    allow, margin = allowing.limits("plan")
 
 
 wishes = {"cards": ",".join(chosen)} if tuple(chosen) != CARDS else {}
 wishes |= {name: f"{value:g}" for name, value in (("hours", hours), ("budget", budget)) if value}
 wishes |= {f"price.{id}": f"{price:g}" for id, price in prices.items()}
-shared = link(job, Evidence()).parameters if job != FIRST or wishes else {}
+said = written(allow, margin)
+shared = with_allowed(link(job, Evidence()), allow, margin).parameters if job != FIRST or wishes or said else {}
 write("plan", {**shared, **wishes} if shared else {})
 
 if not chosen:
@@ -123,8 +129,8 @@ if not chosen:
     st.stop()
 with answer:
     wished = Wishes(tuple(chosen), hours, budget)
-    asked = (job, tuple(chosen), tuple(prices.items()), hours, budget)
-    found = ranked(kept("offers", asked, lambda: before(run, cards=chosen, prices=prices, most_hours=hours, budget=budget)))
+    asked = (job, tuple(chosen), tuple(prices.items()), hours, budget, said)
+    found = ranked(kept("offers", asked, lambda: before(run, cards=chosen, prices=prices, most_hours=hours, budget=budget, allow=allow, margin_bytes=margin)))
     show_answer(found, wished)
 with result:
     show_all(found, wished)

@@ -45,23 +45,23 @@ def take(query: str | Mapping[str, str], page: str = "diagnose") -> tuple[str, .
     return (UNREAD,) if said is None and ALLOW in parameters_of(query) else ()
 
 
-def show_limits(remake: Callable[[], None] | None = None, switches: Sequence[str] = tuple(SWITCHES), page: str = "diagnose") -> None:
-    """Boxes and fields, folded away, and in a line above them what is limited. ``remake``: what to do when one changes."""
+def show_limits(remake: Callable[[], None] | None = None, switches: Sequence[str] = tuple(SWITCHES), page: str = "diagnose", column: bool = False) -> None:
+    """Boxes and fields, folded away, and in a line above them what is limited. ``remake``: what to do when one changes; ``column``: one below the other."""
     with st.container():  # always there: what stands below keeps its place, and an open part stays open
         if said := in_words(*limits(page), switches):
             st.caption(f":material/rule: The plan keeps to your limits: {said}.")
     with st.expander("What the plan may do", icon=":material/rule:", key=_key(page, "box")):
-        with st.container(horizontal=True):
+        with st.container(horizontal=not column):
             for name in switches:
                 says, why = SWITCHES[name]
                 st.checkbox(says, key=_key(page, name), help=why, on_change=remake, persist_state="session")
-        with st.container(horizontal=True):
+        with st.container(horizontal=not column):
             st.number_input(
                 "At most so many changes", 1, MOST, None, 1, key=_key(page, "most_changes"), on_change=remake, placeholder="no limit", persist_state="session"
             )
             st.number_input(
-                "Room to leave (GiB)", 0.0, 1024.0, None, 0.5, key=_key(page, "margin"), on_change=remake, placeholder="the estimate's own error",
-                help="On each card, beyond what the plan needs.", persist_state="session",
+                "Room to leave (GiB)", 0.0, 1024.0, None, 0.5, key=_key(page, "margin"), on_change=remake, placeholder="automatic",
+                help="On each card, beyond what the plan needs. Automatic: the estimate's own error.", persist_state="session",
             )  # fmt: skip
         st.multiselect(
             "Never these changes",

@@ -10,9 +10,11 @@ import pytest
 from advisor.arithmetic import estimate
 from advisor.job import read_job
 from advisor.planner.before import recommended
+from advisor.planner.constraints import Constraints
 from advisor.planner.storage import host_of_node
 from advisor.planning import before, limits, plan
 from advisor.run import Run, resolve
+from advisor.units import GIB
 
 TOKENS = 100_000_000
 
@@ -137,3 +139,17 @@ def test_a_layout_is_chosen_as_a_whole(model: str, nodes: int) -> None:
     assert (last.job.parallel.tensor or 1) <= 8, "a tensor group stays inside a node"
     assert all(not step.fits_after for step in made.steps[:-1])
     assert {"tensor-parallel", "pipeline-parallel"} & {s.technique for s in made.steps}
+
+
+def test_nothing_that_is_not_allowed_is_in_an_offer_and_room_is_left() -> None:
+    start, cards, room = run(), ("a100-80gb",), 45 * GIB
+    free = before(start, cards=cards)
+    used = {name for offer in free for name in offer.changes}
+    assert used
+    without = before(start, cards=cards, allow=Constraints(exclude=frozenset(used)))
+    assert not {name for offer in without for name in offer.changes} & used
+    assert all(len(offer.changes) <= 1 for offer in before(start, cards=cards, allow=Constraints(most_changes=1)))
+    assert any(offer.usable_bytes - offer.used_bytes < room for offer in free if offer.verdict == "fits")
+    roomy = before(start, cards=cards, margin_bytes=room)
+    assert any(offer.verdict == "fits" for offer in roomy)
+    assert all(offer.usable_bytes - offer.used_bytes >= room for offer in roomy if offer.verdict == "fits")

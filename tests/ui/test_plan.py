@@ -108,3 +108,21 @@ def test_a_smaller_micro_batch_is_named_in_the_table() -> None:
     cut = table[table["Micro batch"] < 8]
     assert len(cut) and all("on each card in place of 8" in how for how in cut["How"])
     assert not any("in place of" in how for how in table[table["Micro batch"] == 8]["How"])
+
+
+def test_what_may_be_changed_and_the_room_to_leave_count_and_travel() -> None:
+    linked = {"v": "1", "model.name": "Qwen/Qwen2.5-7B", "method.kind": "full", "batch.micro_batch": "4", "batch.seq_len": "2048",
+              "batch.total_tokens": "1000000", "cards": "a100-80gb"}  # fmt: skip
+    free, bound = page(**linked), page(**linked, allow="without:!(gradient-checkpointing,fsdp,zero-3)")
+    changed = {"Checkpoint", "Recompute", "FSDP", "ZeRO"}
+    assert any(word in how for how in free.dataframe[0].value["How"] for word in changed)
+    assert not any(word in how for how in bound.dataframe[0].value["How"] for word in changed)
+    assert any("The plan keeps to your limits: without" in c.value for c in bound.caption)
+    roomy = page(**linked)
+    roomy.number_input(key="allow:plan:margin").set_value(20.0).run()
+    assert not roomy.exception
+    table = roomy.dataframe[0].value
+    sure = table[table["Verdict"] == "Fits"]
+    assert (sure["Usable"] - sure["Needs"] >= 19.9).all()
+    assert not (free.dataframe[0].value["Usable"] - free.dataframe[0].value["Needs"] >= 19.9).all()
+    assert dict(roomy.query_params)["allow"] in ("margin:20GiB", ["margin:20GiB"])
