@@ -43,12 +43,12 @@ class Lengths(Struct, frozen=True):
         return sum(count for _, count in self.histogram)
 
     def quantile(self, share: float) -> int:
-        """The bound below which a share of the samples lies."""
+        """The bound within which a share of the samples lies: a bucket's, and never above the longest of them."""
         left = math.ceil(share * self.samples)
         for upper, count in self.histogram:
             left -= count
             if left <= 0:
-                return upper
+                return min(upper, self.longest[0][0]) if self.longest else upper
         return self.histogram[-1][0] if self.histogram else 0
 
     def longer_than(self, tokens: int) -> int:

@@ -267,3 +267,12 @@ def test_a_rehearsal_costs_no_file(target: str, says: str, tmp_path: Path, capsy
     assert {name: (tmp_path / name).read_text() for name in texts} == texts
     for fresh in ("w.jsonl", "w.yaml", "w.json"):  # and what it wrote itself it writes again
         assert [main(["lengths", "d.jsonl", "--job", "job.yaml", "--rehearsal", fresh]) for _ in range(2)] == [0, 0]
+
+
+def test_no_share_lies_above_the_longest(tmp_path: Path) -> None:
+    """A bucket's bound is up to 3 % above what is in it; the longest sample is known."""
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(f'{{"length": {n}}}\n' for n in (12, 7500)))
+    found = lengths.measure(file)
+    assert found.quantile(0.99) == found.longest[0][0] == 7500
+    assert found.quantile(0.5) == 12

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,34 @@ def test_which_limit_an_offer_is_beyond(tmp_path: Path, capsys: pytest.CaptureFi
     )
     assert main(["plan", str(file), "--before", "--hours", "5"]) == 1
     assert "not known to be within --hours 5" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_file_of_another_kind_is_refused_once_and_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The name once, no size that is only what was read, and no reading to the end of what is no log of events."""
+    file = tmp_path / "big.log"
+    file.write_bytes(b"step 12 loss 0.3 of a long log\n" * 1_500_000)
+    assert main(["estimate", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("big.log is larger than the 1,000,000 bytes") == 1 and "big.log: " not in said and "1,000,001" not in said
+    began = time.process_time()
+    assert main(["events", str(file)]) == 2
+    assert time.process_time() - began < 0.5, "45 MB were read"
+    assert "holds no events" in capsys.readouterr().err
+    assert main(["events", str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err
+    tabbed = tmp_path / "tab.yaml"
+    tabbed.write_text("model:\n\tname: x\n")
+    assert main(["estimate", str(tabbed)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"advisor: {tabbed} is neither YAML nor JSON")
+    tabbed.write_text("modle: {}\n")
+    assert main(["estimate", str(tabbed)]) == 2
+    assert "did you mean 'model'? For logs" in capsys.readouterr().err
+
+
+def test_a_baseline_that_is_not_there_is_not_called_unwritable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["baseline", "approve", str(tmp_path / "none.yaml")]) == 2
+    assert "there is no such baseline" in capsys.readouterr().err
 
 
 def test_a_recommendation_stands_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
         _writing(target, lambda: baseline.write(target, baseline.content(side(args.source))))
         output.write(f"wrote {target}; review it, then `advisor baseline approve {target}`\n")
         return 0
+    if not args.file.is_file():
+        raise UserError(f"{args.file}: there is no such baseline; `advisor baseline save JOB --to {args.file}` writes one")
     if args.action == "approve":
         _writing(args.file, lambda: baseline.approve(args.file))
         output.write(f"{args.file} is approved\n")
         return 0
-    if not args.file.is_file():
-        raise UserError(f"{args.file}: there is no such baseline; `advisor baseline save JOB --to {args.file}` writes one")
     guard_junit(args, args.file, args.source)
     approved, day = baseline.read(args.file)
     if day is None:

@@ -71,14 +71,19 @@ def summary(log: Path) -> dict[str, Any]:
     Raises:
         UserError: the log can not be read, or holds no event.
     """
-    from advisor.measurement.eventlog import read
+    from advisor.measurement import eventlog
     from advisor.measurement.summing import summed
 
     broken: list[int] = []
+    none = f"{log} holds no events; give the file that advisor.watch(..., log=FILE) wrote"
+    if log.is_dir():
+        raise UserError(f"{log} is a folder; give the file that advisor.watch(..., log=FILE) wrote")
     try:
-        found = summed(read(log, broken=broken), broken)
+        if not eventlog.looks_like_one(log):
+            raise UserError(none)
+        found = summed(eventlog.read(log, broken=broken), broken)
     except OSError as error:
         raise UserError(f"{log} cannot be read: {error.strerror or error}") from None
     if not found["events"]:
-        raise UserError(f"{log} holds no events; give the file that advisor.watch(..., log=FILE) wrote")
+        raise UserError(none)
     return found

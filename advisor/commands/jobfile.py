@@ -37,7 +37,8 @@ def load_job(name: str) -> Job:
     try:
         return read_job(data, where=name)
     except JobError as error:
-        raise UserError(f"{name}: {error}. For logs and other configs use `advisor diagnose {name}`") from None
+        said = str(error) if str(error).startswith(name) else f"{name}: {error}"
+        raise UserError(f"{said}{'' if said.endswith('?') else '.'} For logs and other configs use `advisor diagnose {name}`") from None
 
 
 def resolved_job(args: argparse.Namespace) -> Run:

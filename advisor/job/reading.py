@@ -26,7 +26,7 @@ def read_job(source: str | bytes | Mapping[str, Any], *, where: str = "job") -> 
     if isinstance(source, Mapping):
         return validated(Job, dict(source), "")
     if len(source) > MAX_JOB_BYTES:
-        raise JobError(f"{where} is {len(source):,} bytes; a job file has at most {MAX_JOB_BYTES:,}")
+        raise JobError(f"{where} is larger than the {MAX_JOB_BYTES:,} bytes that a job file has at most")
     text = source.decode("utf-8", errors="replace") if isinstance(source, bytes) else source
     try:
         data, wrong = _loaded(text)

@@ -23,6 +23,7 @@ AGAIN = "again"  # of a line that was in an older file too
 CARRIED = frozenset({"start", "software", "job", "finding"})
 CARRIED_SHARE = 0.25  # of a file at most
 MAX_READ_LINES = 1_000_000
+FIRST_LINES = 1000  # every line of a log is an event, but for one that a kill cut
 
 
 class EventLog:
@@ -78,6 +79,26 @@ def _numbered(path: Path, number: int) -> Path:
     return path.with_name(f"{path.name}.{number}")
 
 
+def looks_like_one(path: Path | str) -> bool:
+    """Whether one of the first lines is an event: the rest of another kind of file, which may be large, need not be read.
+
+    Raises:
+        OSError: the file can not be read.
+    """
+    if _numbered(Path(path), 1).is_file():
+        return True  # only a log is rotated so, and a kill may have come before the new file's first line
+    with Path(path).open("rb") as handle:
+        return any(_event(handle.readline(MAX_LINE * 2)) is not None for _ in range(FIRST_LINES))
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if isinstance(event, dict) and isinstance(event.get("kind"), str) else None
+
+
 def read(path: Path | str, *, broken: list[int] | None = None) -> Iterator[dict[str, Any]]:
     """The events of a log, its rotated files first; numbers of lines that are no event are added to ``broken``."""
     first = Path(path)
@@ -89,11 +110,7 @@ def read(path: Path | str, *, broken: list[int] | None = None) -> Iterator[dict[
                 count += 1
                 if count > MAX_READ_LINES:
                     return
-                try:
-                    event = json.loads(line)
-                except ValueError:
-                    event = None
-                if isinstance(event, dict) and isinstance(event.get("kind"), str):
+                if (event := _event(line)) is not None:
                     yield event
                 elif broken is not None:
                     broken.append(count)
