@@ -16,7 +16,7 @@ _PUBLIC = {
     "diagnose": "advisor.live",
     "guide": "advisor.guiding",
     "plan": "advisor.accepting",
-    "watch": "advisor.measurement",
+    "watch": "advisor.accepting",
 }
 __all__ = list(_PUBLIC)
 __version__ = "0.1.0"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from advisor.opening import can_be_opened
 
 if TYPE_CHECKING:
+    import torch
+
     from advisor.evidence import Evidence
     from advisor.job import Job
     from advisor.ledger import Ledger
+    from advisor.measurement.watching.policy import Policy
+    from advisor.measurement.watching.session import Watch
     from advisor.report import Plan
     from advisor.run import Run
 
@@ -54,6 +58,35 @@ def resolve(job: Jobs, evidence: Evidence | None = None) -> Run:
     from advisor.job import Job
 
     return run.resolve(job, evidence) if isinstance(job, Job) else run_of(job, "resolve", evidence)
+
+
+def watch(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, *, log: Path | str | None = None, policy: Policy | None = None,
+    level: Literal["default", "full"] = "default", least: int | None = None, checkpointing: bool | None = None, explain: bool = True,
+) -> Watch:  # fmt: skip
+    """Watch a training loop: ``with advisor.watch(model, optimizer) as seen:`` names what is held twice, widened, kept, or not recomputed.
+
+    Args:
+        model, optimizer: as they are trained.
+        log: a file for the events (``advisor events FILE`` reads it); of several ranks each writes its own, ``NAME.rankN.jsonl``.
+        policy: warns or raises for what is not approved.
+        level: ``default`` observes as many steps as 2 % of the time allow, ``full`` as many as 22 % do.
+        least: bytes from which a tensor counts; ``None``: 0.1 % of the model's state, at least 4 KiB.
+        checkpointing: whether it is meant to be on; ``None``: as the model's switches say.
+        explain: where memory runs out, note cause and first change on the exception and write a diagnosis bundle.
+
+    Raises:
+        ImportError: torch is not installed here.
+    """
+    try:
+        from advisor.measurement.watching import session
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(
+            "advisor.watch observes a model in torch, and torch is not installed in this Python: call it in the environment that trains", name="torch"
+        ) from None
+    return session.watch(model, optimizer, log=log, policy=policy, level=level, least=least, checkpointing=checkpointing, explain=explain)
 
 
 def run_of(job: Any, function: str, evidence: Evidence | None = None) -> Run:

@@ -83,3 +83,15 @@ def test_the_public_names_are_seen_before_any_is_loaded() -> None:
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_watch_tells_of_itself_without_torch_and_says_what_it_needs() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"  # as where it is not installed: importing it raises ModuleNotFoundError
+        "import advisor, inspect\n"
+        "assert all(getattr(advisor, name) is not None for name in dir(advisor))\n"
+        "assert 'optimizer' in inspect.signature(advisor.watch).parameters and 'training loop' in inspect.getdoc(advisor.watch)\n"
+        "try:\n    advisor.watch(None)\nexcept ImportError as error:\n    print(type(error).__name__, error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.startswith("ImportError advisor.watch observes a model in torch, and torch is not installed")
