@@ -18,8 +18,8 @@ from advisor.planner.searching import cost
 from advisor.planner.spending import spend
 from advisor.planner.stages import Found, searched
 from advisor.planner.stepping import alternatives, ending, frontier, steps
-from advisor.planner.words import spoken
-from advisor.report import Finding, Plan, Step
+from advisor.planner.words import spoken, without_estimate
+from advisor.report import SAME_TIME, Finding, Plan, Step
 from advisor.run import Run
 from advisor.units import show
 from advisor.verdict import judge
@@ -49,7 +49,7 @@ def plan(
     bench = Bench(run, _capacity(printed), margin_bytes, constraints)
     start = bench.measure(())
     if start is None:
-        return Plan(summary="No plan can be made before the model, the micro batch and the sequence length are known.")
+        return Plan(summary=without_estimate(run.missing))
     base, first, stays = cure(bench, start, remedies_of(causes))
     if bench.fits(base) or start.capacity_bytes is None:
         return _already(bench, start, base, first, failed=failure is not None)
@@ -132,6 +132,8 @@ def _done(bench: Bench, start: Candidate, found: Found, first: frozenset[str], k
     last = max((s.tier for s in chain), key=lambda t: ORDER[t])
     if ORDER[last] <= ORDER["fallback"]:
         says = f"Restoring what was meant is enough: it fits with {left} left. New hardware would have hidden the fault."
+    elif all(s.exact and s.step_time_ratio is not None and s.step_time_ratio <= 1 + SAME_TIME for s in chain):  # nothing is given for it: no time, no result
+        says = f"With {'this' if len(chain) == 1 else 'these'} it fits with {left} left, at no cost in time or results."
     else:
         entered = {"shard": "dividing or moving state", "batch": "keeping less for the backward pass or a smaller batch"}.get(last, last)
         says = f"It fits with {left} left. What costs nothing was not enough, so the plan goes as far as {entered}."

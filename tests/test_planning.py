@@ -275,3 +275,28 @@ def test_the_frontier_trades_memory_for_time() -> None:
     assert [p.peak_bytes for p in frontier] == sorted(p.peak_bytes for p in frontier)
     ratios = [p.step_time_ratio for p in frontier]
     assert ratios == sorted(ratios, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"batch": {"seq_len": None}, "framework": {"name": "custom"}}, "before the sequence length is known"),
+        ({"batch": {"seq_len": None, "micro_batch": None}, "framework": {"name": "custom"}}, "before the micro batch and the sequence length are known"),
+        ({"model": {"name": "nobody/knows-this"}}, "before the model is known"),
+    ],
+)
+def test_only_what_is_missing_is_asked_for(sections: dict[str, Any], says: str) -> None:
+    assert plan(run(**sections)).summary == f"No plan can be made {says}."
+
+
+def test_a_plan_that_costs_nothing_does_not_say_that_it_costs() -> None:
+    free_one = run(
+        precision={"weights": "bf16"}, parallel={"strategy": "zero1", "shard": 8}, batch={"micro_batch": 2}, hardware={"gpus_per_node": 8},
+        framework={"name": "hf-trainer"}, activations={"checkpointing": "none"},
+    )  # fmt: skip
+    made = plan(free_one)
+    assert made.fits and [s.technique for s in made.steps] == ["fused-linear-loss"] and made.steps[0].exact
+    assert (made.steps[0].step_time_ratio or 2) <= 1
+    assert "at no cost in time or results" in made.summary and "was not enough" not in made.summary
+    costly = plan(run(precision={"weights": "bf16"}, batch={"micro_batch": 1}, hardware={"gpu": "a100-40gb"}))
+    assert any((s.step_time_ratio or 0) > 1 for s in costly.steps) and "at no cost" not in costly.summary

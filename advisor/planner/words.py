@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from advisor.ledger import Ledger
@@ -130,3 +130,13 @@ def spoken(technique: str, title: str) -> str:
     if technique == "zero-2":
         return "divide less, with whole parameters on every card (ZeRO-2 in place of 3)"
     return title if title[1:2].isupper() else f"{title[0].lower()}{title[1:]}"
+
+
+def without_estimate(missing: Sequence[str]) -> str:
+    """Why there is no plan: only what is missing is named. ``missing``: fields of the job that decide the estimate."""
+    named = {"model": "the model", "batch.micro_batch": "the micro batch", "batch.seq_len": "the sequence length"}
+    wanted = [says for field, says in named.items() if any(m == field or m.startswith(f"{field}.") for m in missing)]
+    if not wanted:
+        return "No plan can be made: this run cannot be estimated."
+    listed = wanted[0] if len(wanted) == 1 else f"{', '.join(wanted[:-1])} and {wanted[-1]}"
+    return f"No plan can be made before {listed} {'is' if len(wanted) == 1 else 'are'} known."
