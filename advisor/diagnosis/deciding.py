@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from advisor.evidence import Evidence
+from advisor.reading.serving import KEY as SERVES
 from advisor.report import Finding, Question, Seen
 from advisor.rules import host
 from advisor.rules.observing import OBSERVATIONS
@@ -51,6 +52,16 @@ def question(findings: Sequence[Finding], run: Run, evidence: Evidence) -> Quest
         answers = (*(Seen(m, says) for m, (_, says) in MOMENTS.items()), *(Seen(m, OBSERVATIONS[m].says) for m in STEPS))
         return Question("seen", "At which moment does it fail?", 0, answers=answers)
     return None
+
+
+def serves(evidence: Evidence) -> bool:
+    """Whether a server that did not start is all there is: nothing that is assumed of a training job is about it."""
+    failure = evidence.failure
+    return failure is not None and failure.kind == "engine-start" and any(key == SERVES for _, key, _ in evidence.seen_keys) and not _trains(evidence)
+
+
+def _trains(evidence: Evidence) -> bool:
+    return any(fact.field in ("framework.name", "batch.micro_batch", "objective", "method.kind") for fact in evidence.facts if fact.kind in ("read", "stated"))
 
 
 def needless(findings: Sequence[Finding], evidence: Evidence) -> bool:

@@ -235,9 +235,10 @@ def _fact(field: str, value: Any, key: Key, name: str, why: str | None = None) -
 
 def _rest(keys: Sequence[Key], tables: Sequence[Table], name: str, taken: set[int]) -> Iterable[NotUnderstood]:
     harmless = common_harmless()
+    known = {(keys[position].scope, keys[position].path) for position in taken}  # said again later in the text: the last one was counted
     spoken = {keys[position].scope for position in taken}  # arguments of programs and calls that nothing was understood of are not listed
     for position, key in enumerate(keys):
-        if position in taken or key.weak or key.value == {} or key.scope not in spoken or key.scope == "env":
+        if position in taken or key.weak or key.value == {} or key.scope not in spoken or key.scope == "env" or (key.scope, key.path) in known:
             continue
         why = next((found for t in tables if (found := t.why_unmapped(key.path)) is not None), None)
         if why is not None and _is_off(key.value):

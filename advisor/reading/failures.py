@@ -66,6 +66,7 @@ def _unquoted(failures: list[Failure]) -> list[Failure]:
 def _of_stream(lines: list[LogLine], name: str) -> Iterator[Failure]:
     found_traces = traces(lines, name)
     explained: set[int] = set()
+    read: set[int] = set()
     index = 0
     while index < len(lines):
         found, length, window = _at(lines, index)
@@ -76,13 +77,26 @@ def _of_stream(lines: list[LogLine], name: str) -> Iterator[Failure]:
         if trace is not None:
             explained.add(trace.at)
         yield _failure(found, lines[index], name, window, trace.frames if trace is not None else _statement(lines, index, name))
+        read.update(range(index, index + length))
         index += length
+    yield from _bare(lines, name, found_traces, read)
     for trace in found_traces:
         if trace.at not in explained and trace.exception is not None and not _NOT_FAILURES.search(trace.exception):
             at = lines[trace.at]
             headed = at.text.startswith(" ") or exception_of(at.text) is None  # a notebook names the class above its frames; the message was cut off
             kind: FailureKind = "gpu-memory" if headed and trace.exception.endswith("OutOfMemoryError") else "not-memory"
             yield _failure(Found(kind, details=(("exception", trace.exception),)), at, name, trace.exception if headed else at.text, trace.frames)
+
+
+def _bare(lines: list[LogLine], name: str, found: Sequence[Trace], read: set[int]) -> Iterator[Failure]:
+    """An exception's own line, pasted without the traceback above it, of which no reader knows a memory failure (``ImportError: cannot import name ...``)."""
+    within = {index for trace in found for index in range(trace.start, trace.at + 1)}
+    for index, line in enumerate(lines):
+        if index in read or index in within or line.text[:1].isspace() or ": " not in line.text or line.text.startswith("E "):
+            continue
+        said = exception_of(line.text)
+        if said is not None and said[1] and not _NOT_FAILURES.search(said[0]):
+            yield _failure(Found("not-memory", details=(("exception", said[0]),)), line, name, line.text, ())
 
 
 def _at(lines: list[LogLine], index: int) -> tuple[Found | None, int, str]:

@@ -216,8 +216,10 @@ def _cleaned(state: _Keeping) -> tuple[LogLine, ...]:
     numbered = is_labelled([text for _, text, _ in cleaned[:400]])
     seen: set[int] = set()
     out: list[LogLine] = []
+    quoting = False
     for number, text, key in cleaned:
-        prefix = prefixes.split(text, labelled=numbered)
+        said, quoting = prefixes.unquoted(text, quoting)
+        prefix = prefixes.split(said, labelled=numbered)
         template = state.templates.get(key)
         count = 1
         if template is not None and key not in seen:

@@ -63,7 +63,7 @@ def merge(ranked: Sequence[Ranked]) -> Merged:
             continue
         winner, loser = (item, earlier) if item.rank >= earlier.rank else (earlier, item)
         chosen[field] = winner
-        if winner.fact.value != loser.fact.value and loser.rank > GUESS:
+        if winner.fact.value != loser.fact.value and loser.rank > GUESS and not _same_model(field, winner.fact.value, loser.fact.value):
             conflicts.append(Conflict(field, winner.fact, loser.fact))
     _drop_overruled_shard(chosen, ranked)
     kept = [chosen[field].fact for field in chosen]
@@ -71,6 +71,15 @@ def merge(ranked: Sequence[Ranked]) -> Merged:
     settled = {fact.field: fact for fact in good}
     shown = tuple(Conflict(c.field, settled[c.field], c.other) for c in conflicts if c.field in settled and settled[c.field].value != c.other.value)
     return Merged(job, tuple(good), _distinct(shown), tuple(bad))
+
+
+def _same_model(field: str, one: Any, other: Any) -> bool:
+    """Two spellings of one model: the hub's old name without its owner beside the one with it, a local path or a mirror of the same name."""
+    return field == "model.name" and _tail(one) == _tail(other)
+
+
+def _tail(name: Any) -> str:
+    return str(name).replace("\\", "/").rstrip("/").rpartition("/")[2].lower()
 
 
 def _drop_overruled_shard(chosen: dict[str, Ranked], ranked: Sequence[Ranked]) -> None:

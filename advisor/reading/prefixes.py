@@ -38,6 +38,11 @@ _KERNEL = lazily(r"\[ {0,8}(\d{1,9}\.\d{6})\] ")
 _MONTHS = {m: i + 1 for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])}
 
 
+# A traceback that was pasted as a comment or a quotation, each line of it behind the mark, with a launcher's number or not
+_QUOTED_HEAD = lazily(r"\s{0,8}(?:#|//|>) ?(?:\d{1,5}: (?=\[rank))?(?=(?:\[rank\d{1,6}\]: ?)?(?:Traceback \(most|\s{0,8}File \"[^\"]{1,400}\", line \d))")
+_QUOTED_LINE = lazily(r"\s{0,8}(?:#|//|>) ?(?:\d{1,5}: (?=\[rank))?(?=\S|\s{2,}\S)")
+
+
 class Prefix(Struct, frozen=True):
     """What stood before a line. ``stream`` keeps interleaved writers apart: the rank, else the process."""
 
@@ -54,6 +59,13 @@ def strip_control(text: str) -> str:
     elif "m" in text and "[" in text:
         text = _ANSI_LOST.sub("", text)
     return _CONTROL.sub("", text) if _CONTROL.search(text) else text
+
+
+def unquoted(text: str, quoting: bool) -> tuple[str, bool]:
+    """A line without the mark of a comment where a traceback's lines stand behind such marks; and whether the next may be one of them (``quoting``)."""
+    if (m := (_QUOTED_LINE if quoting else _QUOTED_HEAD).match(text)) is None:
+        return text, False
+    return text[m.end() :], True
 
 
 def split(text: str, *, labelled: bool = False) -> Prefix:

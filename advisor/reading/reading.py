@@ -11,9 +11,10 @@ from msgspec import Struct
 from advisor.evidence import Evidence, NotUnderstood, Source
 from advisor.faults import Contained
 from advisor.job import Job
-from advisor.reading import binary, capacity, deadline, frame_facts, leaves, notebooks, parts, sources
+from advisor.reading import binary, capacity, deadline, frame_facts, leaves, notebooks, parts, runs, serving, sources
 from advisor.reading.deadline import Deadline
 from advisor.reading.decoding import decoded
+from advisor.reading.failures import failures_of
 from advisor.reading.gathering import Gathered, take_code, take_config, take_log
 from advisor.reading.inherited import bases, beneath, by_content, without_given
 from advisor.reading.lines import excerpt
@@ -66,6 +67,10 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
     if not gathered.failures and not told and (said := failure_told(gathered.excerpts)) is not None and not only_mentioned(said):
         gathered.failures.append(said)
     failures = with_progress(with_loose(ordered(list(joined(tuple(gathered.failures), told)), gathered.stamps), gathered.loose), gathered.excerpts)
+    failures = serving.with_cache(failures, gathered.excerpts)
+    if (serves := serving.served(gathered.excerpts)) is not None:
+        gathered.seen_keys.append(serves)
+        gathered.ranked = serving.without_trainers(gathered.ranked)
     guessed = [card for failure in failures[:1] if (card := capacity.card_of_failure(failure)) is not None]
     if not any(item.fact.field == "framework.name" and item.fact.value != "custom" for item in gathered.ranked):
         guessed += list(leaves.facts_of(gathered.seen_keys))
@@ -116,6 +121,8 @@ def _read_text(text: sources.Text, gathered: Gathered, limit: Deadline) -> None:
         content, rest = notebook.code, notebook.cells
         log = excerpt(f"{text.name} (outputs)", [notebook.shown.encode("utf-8", "replace")])
     elif content is not None and len(content) <= CONFIG_BYTES:
+        content, later = runs.of_one_run(text.name, content, failures_of(found), found)
+        gathered.not_understood.extend(later)
         inner, rest = parts.parts(text.name, content)
     with Contained() as config_fault:
         for part in inner:

@@ -63,7 +63,7 @@ RULE = Rule(
         Mark(
             "rollout-budget-blocks",
             3.5,
-            "nothing is left for the KV cache within the engine's share",
+            "what is left for the KV cache within the engine's share is too little",
             "vLLM v1/core/kv_cache_utils.py: 'No available memory for the cache blocks', 'larger than the available KV cache'; SGLang init_memory_pool",
             pattern=(
                 r"No available memory for the cache blocks|Not enough memory\. Please try (to )?increas\w+ --mem-fraction-static|"
