@@ -202,7 +202,7 @@ def _assumed(paper: Paper, facts: Sequence[Fact]) -> None:
 def _not_understood(paper: Paper, report: Report, limit: int) -> None:
     if not report.not_understood:
         return
-    paper.heading("What was not understood")
+    paper.heading("What was read and not counted")  # unknown keys, and known ones that no estimate has a part for: each says which
     for item in report.not_understood[:limit]:
         paper.say(f"{item.where}: {item.text[:160]} ({item.why})", indent=2, hang=4)
     if len(report.not_understood) > limit:

@@ -49,7 +49,7 @@ def understood(report: Report) -> None:
         if not count:
             st.markdown("Nothing that names a setting or a counter.")
     if report.not_understood:
-        with st.expander(f"Not understood ({len(report.not_understood)})", icon=":material/help:"):
+        with st.expander(f"Not counted ({len(report.not_understood)})", icon=":material/help:"):
             rows = [(plain(n.where), plain(n.text[:200]), plain(n.why)) for n in report.not_understood[:60]]
             st.markdown(table(("Where", "Text", "Why"), rows))
 
