@@ -113,7 +113,12 @@ def capped(ctx: Context) -> bool:
 
 
 def expands(ctx: Context) -> bool:
-    """Whether Hugging Face's code repeats keys and values to all heads before the kernel, by family and version."""
+    """Whether Hugging Face's code repeats keys and values to all heads before the kernel, by family and version; and torchtitan's.
+
+    torchtitan models/llama3/model/model.py: repeat_kv in 0.1.0 to 0.2.1, enable_gqa since 0.2.2.
+    """
+    if ctx.source == "torchtitan":
+        return ctx.attention == "sdpa" and not ctx.at_least("torchtitan", 0, 2, 2, unknown=False)
     if ctx.source != "huggingface":
         return False
     if ctx.attention in ("flash-2", "flash-3"):

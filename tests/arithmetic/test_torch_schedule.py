@@ -40,8 +40,9 @@ INTERLEAVED, DIVIDED = {**TWO, "virtual_stages": 2}, {**TWO, "strategy": "fsdp2"
 
 def _job(rank: int, parallel: dict[str, Any], sections: dict[str, Any]) -> Any:
     activations = {"checkpointing": "none", "attention": "sdpa", **sections.get("activations", {})}
+    sections = dict(sections)
     made = job(
-        SHAPE, **{
+        {**SHAPE, **sections.pop("config", {})}, **{
             "optimizer": {"states": "bf16"}, "batch": {"micro_batch": 2, "seq_len": 1024}, **sections, "activations": activations,
             "parallel": {**parallel, "pipeline_rank": rank}, "framework": {"name": "custom", **sections.get("framework", {})},
             "hardware": {"gpu": "h200", "gpus_per_node": parallel["pipeline"] * parallel.get("shard", 1)},
@@ -61,6 +62,7 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("FSDP2 within, last", 1, DIVIDED, SHARDED),
     ("torchtitan, first", 0, DIVIDED, TITAN),
     ("torchtitan, last", 1, DIVIDED, TITAN),
+    ("torchtitan repeats keys and values of grouped heads", 0, DIVIDED, {**TITAN, "config": {"num_key_value_heads": 4}}),
 ]
 
 
