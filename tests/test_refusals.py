@@ -75,6 +75,8 @@ def test_an_unknown_model_brings_the_nearest(tmp_path: Path, capsys: pytest.Capt
     file.write_text(JOB)
     assert main(["estimate", str(file), "--model", "llama3"]) == 3
     assert "did you mean meta-llama/Meta-Llama-3-8B?" in " ".join(capsys.readouterr().out.split())
+    assert main(["models", "llama3"]) == 0
+    assert "meta-llama/Meta-Llama-3-8B" in capsys.readouterr().out
     assert main(["models", "nosuchmodel"]) == 2
     assert "did you mean" not in capsys.readouterr().err  # nothing is near
 
@@ -167,6 +169,9 @@ def test_a_file_of_another_kind_is_refused_once_and_at_once(tmp_path: Path, caps
     assert main(["events", str(file)]) == 2
     assert time.process_time() - began < 0.5, "45 MB were read"
     assert "holds no events" in capsys.readouterr().err
+    began = time.process_time()
+    assert main(["lengths", str(file)]) == 2
+    assert time.process_time() - began < 0.5 and "is a log by its name" in capsys.readouterr().err
     assert main(["events", str(tmp_path)]) == 2
     assert "is a folder" in capsys.readouterr().err
     tabbed = tmp_path / "tab.yaml"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 STEPS = (1, 10, 100, 1000, 10_000)
 JOBS, ROWS, NUMBERS = (".yaml", ".yml"), (".jsonl", ".ndjson"), (".json",)  # endings of --rehearsal's file, by what it holds
+LOGS = frozenset({".log", ".out", ".err"})  # every line of it would count as a sample
 NAME = "rehearsal of the worst batch"
 
 
@@ -45,6 +46,8 @@ def run(args: argparse.Namespace) -> int:
 
     if not args.data.exists():
         raise UserError(f"{args.data}: there is no such file")
+    if args.data.suffix.lower() in LOGS and args.data.is_file():
+        raise UserError(f"{args.data} is a log by its name: `advisor diagnose` reads it. If its lines are samples, give it a name that ends in .txt")
     options.amount("--characters-per-token", args.characters_per_token, "characters", most=1000)
     if (args.fits is not None and args.fits < 1) or (args.steps is not None and args.steps < 1):
         raise UserError("--fits and --steps take whole numbers above 0")

@@ -19,7 +19,8 @@ def run(args: argparse.Namespace) -> int:
     """List them with their parameters."""
     from advisor.architecture.presets import find, names
 
-    found = [(name, find(name)) for name in names() if args.only.lower() in name.lower()]
+    asked = _letters(args.only)  # llama3 is in Meta-Llama-3-8B
+    found = [(name, find(name)) for name in names() if args.only.lower() in name.lower() or (asked and asked in _letters(name))]
     if not found:
         raise UserError(options.none_holds("model", args.only, names()))
     if args.json:
@@ -31,3 +32,7 @@ def run(args: argparse.Namespace) -> int:
     lines = [f"{n:<{width}}  {show_count(a.parameters) if a else 'not read':>9}\n" for n, a in found]
     output.write("".join(lines))
     return 0
+
+
+def _letters(name: str) -> str:
+    return "".join(sign for sign in name.lower() if sign.isalnum() or sign in "./")
