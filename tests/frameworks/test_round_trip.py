@@ -125,6 +125,26 @@ def test_settings_in_yaml_flags_and_json() -> None:
     assert "accelerate" in settings(before, after, "trl")
 
 
+@pytest.mark.parametrize(
+    ("framework", "layer", "ring", "shard"),
+    [
+        ("trl", "accelerate", "parallelism_config_cp_size", "parallelism_config_dp_shard_size"),
+        ("axolotl", "axolotl", "context_parallel_size", "dp_shard_size"),
+    ],
+)
+def test_a_ring_is_divided_off_the_ranks_that_shard(framework: str, layer: str, ring: str, shard: str) -> None:
+    """accelerate 1.15 ParallelismConfig.total_size: the product of all sizes must be the number of processes."""
+    before = Job().but(framework={"name": framework}, parallel={"strategy": "fsdp2", "shard": 8})
+    after = before.but(parallel={"context": 2, "context_kind": "ring"})
+    lines = {line.strip() for line in settings(before, after, framework)[layer]}
+    assert {f"{ring}: 2", f"{shard}: 4"} <= lines
+    section = "parallelism_config." if layer == "accelerate" else ""
+    raw = {f"{section}{ring}": 2, f"{section}{shard}": 4}
+    read = DERIVATIONS[f"{layer}-context"].read(raw)
+    assert (read["parallel.context"], read["parallel.shard"]) == (2, 8)
+    assert DERIVATIONS[f"{layer}-context"].read({key: value for key, value in raw.items() if "shard" in key}) == {"parallel.shard": 4}
+
+
 def test_no_class_of_deepspeed_is_written_as_the_type_of_its_config() -> None:
     """0.19.0 runtime/config.py DEEPSPEED_OPTIMIZERS: AdamW is a type, DeepSpeedCPUAdam and FusedAdam are what the engine builds of it."""
     zero = Job().but(parallel={"strategy": "zero3"}, optimizer={"name": "adamw"})

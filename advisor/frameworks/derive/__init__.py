@@ -11,7 +11,15 @@ from collections.abc import Mapping
 from advisor.frameworks.derive.adapters import lisa, rank_means_adapters, write_rank
 from advisor.frameworks.derive.axolotl import axolotl_kernels, write_axolotl_kernels
 from advisor.frameworks.derive.derivation import AS_LOADED, RANK_KEY, Derivation
-from advisor.frameworks.derive.launching import accelerate_context, accelerate_processes, processes, world, write_accelerate_context
+from advisor.frameworks.derive.launching import (
+    accelerate_context,
+    accelerate_processes,
+    axolotl_context,
+    processes,
+    world,
+    write_accelerate_context,
+    write_axolotl_context,
+)
 from advisor.frameworks.derive.litgpt import accumulation, checkpoint_folder, litgpt_targets, write_litgpt_targets
 from advisor.frameworks.derive.loading import (
     bitsandbytes,
@@ -79,6 +87,7 @@ DERIVATIONS: Mapping[str, Derivation] = {
         write_accelerate_context,
         samples=({"parallel.context": 4, "parallel.context_kind": "ulysses"}, {"parallel.context": 2, "parallel.context_kind": "ring"}),
     ),
+    "axolotl-context": Derivation(axolotl_context, write_axolotl_context, samples=({"parallel.context": 4},)),
     "processes": Derivation(processes),
     "world": Derivation(world),
     "expandable": Derivation(expandable),
