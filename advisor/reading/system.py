@@ -18,7 +18,7 @@ from advisor.reading.pattern import pattern as lazily
 FIELD = "framework.versions.windows"
 _FRAME = lazily(r"^\s*File \"?(?:[A-Za-z]:[\\/]|[^\"/]{0,300}\\[^\"/]{0,300}\.py\")")  # a home's path is masked: ``~\asr\train.py``
 _PROMPT = lazily(r"^(?:\(\w[\w.-]{0,40}\) )?(PS )?[A-Za-z]:\\[^<>|\"*?:]{0,200}> ?\S")
-_PRINTED = lazily(r"^\s*-?\s*(?:OS|Platform|platform)\s*:\s*(?:Microsoft )?Windows[- ](\d[\w.]{0,20}|[A-Z]\w{1,20})")
+_PRINTED = lazily(r"^\s*(?:-\s*)?(?:OS|Platform|platform)\s*:\s*(?:Microsoft )?Windows[- ](\d[\w.]{0,20}|[A-Z]\w{1,20})")
 
 
 def facts_of(text: Excerpt) -> Iterator[Ranked]:
