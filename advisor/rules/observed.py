@@ -17,9 +17,9 @@ _TIME = r"(?:batch|step|iteration|epoch|evaluation|validation|call|loop)\w*"
 _EACH = rf"(?:(?:each|every|per|successive|more) (?:\w+ ){{0,2}}{_TIME}|step by step|over time|steadily|gradually|continu\w+)"
 _EVALUATION = pattern(r"\b(?:validat|evaluat|eval\b|test(?:ing)?\b|inference|predict)", re.IGNORECASE)
 _GROWS = pattern(
-    rf"\b{_MEMORY}\b[^.?!]{{0,80}}\b{_UP}\b[^.?!]{{0,80}}\b{_EACH}\b|"
-    rf"\b{_EACH}\b[^.?!]{{0,60}}\b{_MEMORY}\b[^.?!]{{0,60}}\b{_UP}\b|"
-    rf"\b{_MEMORY}\b[^.?!]{{0,40}}\b{_EACH}\b[^.?!]{{0,10}}\b{_UP}\b|"
+    rf"\b{_MEMORY}\b[^.?!;]{{0,80}}\b{_UP}\b[^.?!;]{{0,80}}\b{_EACH}\b|"
+    rf"\b{_EACH}\b[^.?!;]{{0,60}}\b{_MEMORY}\b[^.?!;]{{0,60}}\b{_UP}\b|"
+    rf"\b{_MEMORY}\b[^.?!;]{{0,40}}\b{_EACH}\b[^.?!;]{{0,10}}\b{_UP}\b|"
     r"显存[^。？！?]{0,14}(?:一直|不断|持续|逐渐|逐步|越来越|慢慢)[^。？！?]{0,8}(?:增|涨|大|高|上升|多)|每[^。？！?，]{0,8}(?:步|轮|迭代|epoch|batch)[^。？！?]{0,14}显存[^。？！?]{0,10}(?:增|涨)",
     re.IGNORECASE,
 )
@@ -28,7 +28,7 @@ _ALL_OF = r"(?:whole|full|entire|complete|base)"
 _MODEL = r"(?:model|weights|checkpoint|parameters)"
 _HAVE = r"(?:load\w*|hold\w*|keep\w*|has|have|stores?|cop(?:y|ies))"
 _ON_EACH = pattern(
-    rf"\b(?:each|every|all|both)\b[^.?!]{{0,20}}\b{_CARD}\b[^.?!]{{0,30}}\b{_HAVE}\b[^.?!]{{0,20}}\b{_ALL_OF}\b[^.?!]{{0,15}}\b{_MODEL}\b|"
+    rf"(?<!not )\b(?:each|every|all|both)\b[^.?!]{{0,20}}\b{_CARD}\b[^.?!]{{0,30}}\b{_HAVE}\b[^.?!]{{0,20}}\b{_ALL_OF}\b[^.?!]{{0,15}}\b{_MODEL}\b|"
     rf"\b(?:load\w*|cop(?:y|ies|ied)|replicat\w*|puts?|place\w*)\b[^.?!]{{0,20}}\b{_ALL_OF}\b[^.?!]{{0,15}}\b{_MODEL}\b[^.?!]{{0,20}}\b(?:on|to|onto|in|into)\b"
     rf"[^.?!]{{0,6}}\b(?:each|every|all|both)\b[^.?!]{{0,20}}\b{_CARD}\b|"
     rf"\b(?:memory|VRAM|usage) (?:of|on) (?:each|every|all)\b[^.?!]{{0,12}}\b{_CARD}\b[^.?!]{{0,20}}\b(?:up to|reach\w*|equals?|is)\b"
@@ -87,13 +87,15 @@ _SLEEPS = pattern(r"\b(?:asleep|sleeping|after sleep(?:ing)?|sleep mode|in sleep
 _HELD = pattern(r"(?<![\w.])(\d{1,6}(?:\.\d{1,3})?) ?(GiB|GB|MiB|MB)\b", re.IGNORECASE)
 _FREED = pattern(r"\b(?:freed|releas\w+|reclaim\w+)\b", re.IGNORECASE)
 _CHECKPOINTING = r"(?:[\w.]*(?:activation|gradient)[ _-])?(?:checkpointing|recomput\w+)"  # also a switch of that name
+_LEARNED = r"(?:loss|results?|outputs?|gradients?|accuracy|quality|convergence|training dynamics)"  # what recomputing leaves as it is, rightly
 _CHANGES_NOT = (
-    r"(?:makes? no difference|has no effect|saves? no|(?:doesn't|does not|didn't|did not) (?:\w+ )?(?:reduce|save|lower|change|affect|help)|"
+    r"(?:makes? no difference|has no effect|saves? no|(?:doesn't|does not|didn't|did not) (?:\w+ )?(?:reduce|save|lower|change|affect|help)"
+    rf"(?! (?:the |my |our )?{_LEARNED})|"
     r"(?:stay|remain|is|are|was|were)s? (?:\w+ )?(?:the same|unchanged|identical))"
 )
 _NO_DIFFERENCE = pattern(
     rf"\b(?:same|identical|unchanged|equal)\b[^.?!]{{0,60}}\bwith(?: and without|out and with| or without)\b[^.?!]{{0,30}}\b{_CHECKPOINTING}|"
-    rf"(?<![\w.]){_CHECKPOINTING}\b[^.?!]{{0,60}}\b{_CHANGES_NOT}|"
+    rf"(?<![\w.]){_CHECKPOINTING}\b(?:(?!\b{_LEARNED}\b)[^.?!]){{0,60}}\b{_CHANGES_NOT}|"
     r"(?:梯度|激活|重)(?:检查点|计算)[^。？?]{0,30}(?:显存|内存)[^。？?]{0,12}(?:没有?变|不变|一样|没有?减|没有?降)",
     re.IGNORECASE,
 )
@@ -114,7 +116,7 @@ _FIRST_CARD = pattern(
 _RUN = r"(?:scripts?|configs?|configurations?|commands?|setups?|code|runs?|settings|jobs?)"
 _WORKED = pattern(
     rf"\b(?:same|this|identical) {_RUN}\b[^.?!]{{0,60}}\b(?:work(?:ed|s)?|ran|fit|was fine)\b[^.?!]{{0,60}}\b"
-    r"(?:before|older|previous\w*|earlier|version|last)\b|"
+    r"(?:before|older(?! (?:gpu|card|machine|model))|previous\w*|earlier|version|last (?:week|month|year|time|night|release|version))\b|"
     rf"\b(?:used to (?:work|run|fit)|worked (?:fine |well )?(?:before|until|with (?:the )?(?:older|previous|earlier)))\b",
     re.IGNORECASE,
 )

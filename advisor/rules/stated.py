@@ -21,6 +21,11 @@ WEAK = {"logits": 1.5, "eval-batch": 1.5, "activations": 1.5}  # what many mecha
 SHORTEST, LONGEST, MOST = 20, 1500, 400  # characters of a line, lines that are looked at
 _ASKED = pattern(r"\?\s*$|\b(?:is it|does it|could it|would it|should I|how (?:do|can|to)|maybe|perhaps|I (?:suspect|guess|wonder)|not sure)\b", re.IGNORECASE)
 _PRINTED = pattern(r"ried to allocate[^\n]{0,40}\bGPU \d|try setting|reserved by PyTorch")  # the allocator's sentences, alike for every failure
+# within what is said to be so: "vLLM holds nothing", "does not free"; not of the expressions that are about what is not done
+_DENIES = pattern(r"(?<!could )\b(?:not|never|nothing|no)\b(?! (?:freed|released|enough|room|longer|only))|n't\b", re.IGNORECASE)
+_OF_WHAT_IS_NOT = frozenset(
+    {"quantization-not-applied", "fp8-not-smaller", "kernel-unsupported", "loss-fallback", "checkpointing-off", "default-fp32-load", "rollout-budget"}
+)
 _DENIED = pattern(r"\b(?:not|no|isn't|is not|doesn't|does not|never|rule[sd]? out|unlikely|unrelated)\b[^.;,]{0,20}$", re.IGNORECASE)
 
 _ALL = r"(?:whole|full|entire|complete|all(?: the)?)"
@@ -88,7 +93,7 @@ SAYS: Mapping[str, str] = {
     ),
     "retained-objects": (
         rf"\b(?:old|previous|earlier|first) (?:trainer|model|run|engine|optimizer|fold|trial)(?: object)?\b[^.?!;]{{0,40}}"
-        rf"\b(?:{_KEEPS}|still|alive|referenced|in memory|not (?:freed|released|deleted))\b"
+        rf"\b(?:{_KEEPS}|still(?! (?:works?|worked|fits?|runs?|ran|trains?|loads?|fine))|alive|referenced|in memory|not (?:freed|released|deleted))\b"
     ),
     "decode-cache-in-training": (
         r"^(?![^\n]*\b(?:vllm|sglang|rollout)\b)[^\n]*\b(?:use_cache|past_key_values|KV cache)\b[^?!;]{0,40}\b(?:during|in|"
@@ -108,7 +113,7 @@ SAYS: Mapping[str, str] = {
     "default-fp32-load": (
         rf"\b(?:load\w*|from_pretrained|weights)\b[^.?!;]{{0,60}}\b{_WIDE}\b[^.?!;]{{0,20}}\b(?:by default|since|because|"
         rf"default)\b|\bby default\b[^.?!;]{{0,30}}\bload\w*\b[^.?!;]{{0,30}}\b{_WIDE}\b|\b(?:no|without|forgot|"
-        rf"missing) (?:the )?(?:torch_)?dtype\b"
+        rf"missing) (?:the )?(?:torch_)?dtype\b(?! (?:mismatch|issue|problem|error|conver|cast|change|warning))"
     ),
     "kbit-upcast": rf"\bprepare_model_for_(?:kbit|int8)_training\b[^?!;]{{0,60}}\b(?:{_WIDENS}|{_WIDE})\b",
     "framework-upcast": (
@@ -135,8 +140,8 @@ SAYS: Mapping[str, str] = {
     ),
     "kernel-unsupported": (
         r"\b(?:T4|V100|P100|P40|Turing|Volta|Pascal|\d080(?: ?Ti)?|card|GPU)s?\b[^.?!;]{0,30}\b(?:does not|doesn't|do not|don't|"
-        r"cannot|can't|no)\b[^.?!;]{0,16}\b(?:support|have|has)?\w*\b[^.?!;]{0,12}\b(?:bf16|bfloat16|fp8|flash)|\b(?:bf16|"
-        r"bfloat16|fp8)\b[^.?!;]{0,30}\bemulat\w+"
+        r"cannot|can't)\b[^.?!;]{0,16}\b(?:support|have|has|run|use|handle)\w*\b(?:(?!\bwithout\b)[^.?!;]){0,12}\b(?:bf16|bfloat16|fp8|flash)|"
+        r"\b(?:has|have|with) no (?:(?:native|hardware|real) )?(?:bf16|bfloat16|fp8|flash)|\b(?:bf16|bfloat16|fp8)\b[^.?!;]{0,30}\bemulat\w+"
     ),
     "fragmentation": (
         r"\b(?:due to|because of|caused by|it is|looks like|severe|heavy) (?:memory |heavy |severe |CUDA )?fragmentation\b|"
@@ -188,7 +193,7 @@ SAYS: Mapping[str, str] = {
         r"many|\d{2,})"
     ),
     "driver-spill": (
-        r"\bshared (?:GPU )?memory\b[^.?!;]{0,60}\b(?:slow\w*|x slower|instead of|spill\w*)|\bspill\w*\b[^.?!;]{0,30}\b(?:shared|"
+        r"\bshared (?:GPU )?memory\b(?![^.?!;]{0,20}\bshm\b)[^.?!;]{0,60}\b(?:slow\w*|x slower|instead of|spill\w*)|\bspill\w*\b[^.?!;]{0,30}\b(?:shared|"
         r"system|host) (?:GPU )?(?:memory|RAM)"
     ),
 }  # fmt: skip
@@ -211,7 +216,9 @@ def where(evidence: Evidence, cause: str) -> str | None:
             continue
         for sentence in sentences(line.text):
             found = expression.search(sentence)
-            if found is not None and not _ASKED.search(sentence) and not _DENIED.search(sentence[: found.start()]):
+            if found is None or (cause not in _OF_WHAT_IS_NOT and _DENIES.search(found[0])):
+                continue
+            if not _ASKED.search(sentence) and not _DENIED.search(sentence[: found.start()]):
                 place: str = line.where
                 return place
     return None

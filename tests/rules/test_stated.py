@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from advisor.diagnosis import diagnose
 from advisor.evidence import Evidence, Line
-from advisor.rules import engine, stated
+from advisor.rules import engine, observed, stated
 
 
 def _evidence(text: str) -> Evidence:
@@ -42,6 +44,14 @@ def test_a_stated_mechanism_is_found_and_comes_first(cause: str, text: str) -> N
         ("fragmentation", "The memory summary shows that this is not due to fragmentation, all of it is allocated."),
         ("save-gather", "How can I stop that saving gathers the full model on rank 0?"),
         ("default-fp32-load", "The weights are loaded in bfloat16 by default in this version."),
+        ("default-fp32-load", "The model is loaded without dtype issues."),
+        ("rollout-resident", "During the backward pass vLLM holds nothing, sleep mode frees the weights used for training."),
+        ("needless-offload", "With offload_optimizer the card does not have free memory either."),
+        ("optimizer-temporary", "The optimizer uses no temporary tensors of that size."),
+        ("kernel-unsupported", "This GPU has no problem with bf16 at all."),
+        ("kernel-unsupported", "My card can't run it without bf16."),
+        ("retained-objects", "The old model still works fine on this machine."),
+        ("driver-spill", "The shared memory (shm) is too small, so the loader is slow."),
     ],
 )
 def test_a_question_a_denial_and_the_constant_sentence_are_none(cause: str, text: str) -> None:
@@ -51,3 +61,21 @@ def test_a_question_a_denial_and_the_constant_sentence_are_none(cause: str, text
 def test_each_expression_belongs_to_a_rule_that_uses_it() -> None:
     used = {rule.id for rule in engine.all_rules() if any(mark.id == f"{rule.id}-in-words" for mark in rule.marks)}
     assert used == set(stated.SAYS)
+
+
+OBSERVED = [
+    (observed.checkpointing_changes_nothing, "Memory is the same with and without gradient checkpointing.", True),
+    (observed.checkpointing_changes_nothing, "Gradient checkpointing does not reduce the memory at all.", True),
+    (observed.checkpointing_changes_nothing, "Gradient checkpointing does not change the loss, the results stay the same.", False),
+    (observed.worked_before, "The same script worked fine with an older version of the trainer.", True),
+    (observed.worked_before, "The same script works if I use an older GPU and a batch of one.", False),
+    (observed.whole_on_each, "Every rank holds the full model on its card.", True),
+    (observed.whole_on_each, "With FSDP not every rank holds the full model.", False),
+    (observed.grows, "The GPU memory increases with each training step.", True),
+    (observed.grows, "The memory in use is logged each step; the loss increases.", False),
+]
+
+
+@pytest.mark.parametrize(("seen", "text", "says"), OBSERVED)
+def test_an_observation_is_of_memory_and_as_it_is_written(seen: Callable[[Evidence], str | None], text: str, says: bool) -> None:
+    assert (seen(_evidence(text)) is not None) is says
