@@ -127,6 +127,9 @@ def take_log(found: Excerpt, gathered: Gathered, kinds: list[str], text: str | N
         kinds.append(block.kind)
     remarks = list(_remarks(found, text if is_config else None))
     gathered.ranked.extend(prose.remarks_of(iter(remarks)))
+    if is_config and not found.name.lower().endswith(FILES):
+        read = {where for where, _ in remarks}
+        gathered.ranked.extend(prose.beside((found.where(line), line.text) for line in found.lines[:REMARKS] if found.where(line) not in read))
     if not is_config:
         gathered.ranked.extend(item for where, line in remarks for item in leaves.inline(where, line))
 

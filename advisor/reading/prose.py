@@ -27,13 +27,15 @@ _CARD = (
 )
 _COUNTED = lazily(rf"(?<![\w.])(\d{{1,4}}) ?(?:[x×*] ?|(?:NVIDIA )?(?=(?:A|H|V|B|L|T)\d))({_CARD})(?![\w])", re.IGNORECASE)
 _AFTER = lazily(rf"(?<![\w-])({_CARD}) ?[x×*] ?(\d{{1,4}})(?![\w.])", re.IGNORECASE)
-_ALONE = lazily(rf"(?<![\w/-])({_CARD})(?![\w-])")
+_ALONE = lazily(rf"(?<![A-Za-z0-9_/-])({_CARD})(?![A-Za-z0-9_-])")  # a letter of Chinese may stand before and behind
+_BESIDE = lazily(rf"(?:^|[ ,;(])\d{{1,4}} ?[x×*] ?{_CARD}(?![\w-])|^\s*{_CARD}\s*(?:[,;]|$)", re.IGNORECASE)  # no part of a name or a path
+_PROCESSES = lazily(r"--nproc[-_]per[-_]node[ =](\d{1,4})(?!\d)")
 _SINGLE = lazily(r"\b(?:single|(?:only|just|on) (?:one|1))\s{1,2}(?:NVIDIA )?$", re.IGNORECASE)
 _NUMBER_ALONE = lazily(r"\b(?:a|an|one|single|my|the|two|four|\d{1,2} ?x?) ([345]0[5-9]0(?: ?Ti)?)(?![\w.,]*\d)\b", re.IGNORECASE)
-_GPUS = lazily(r"(?<![\w.])(\d{1,4}|two|four|eight|single|one) (?:gpus?|cards)\b", re.IGNORECASE)
+_GPUS = lazily(r"(?<![\w.])(\d{1,4}|two|four|eight|single|one) (?:gpus?|cards|gcds)\b", re.IGNORECASE)
 _NODES = lazily(r"(?<![\w.])(\d{1,4}|two|three|four|eight) nodes?\b", re.IGNORECASE)
 _WORDS = {"two": 2, "three": 3, "four": 4, "eight": 8, "single": 1, "one": 1}
-_COUNTED_CHINESE = lazily(rf"(\d{{1,3}}) ?(?:张|块|卡|个)的? ?((?i:{_CARD})|[345]0[5-9]0)(?![\w-])")
+_COUNTED_CHINESE = lazily(rf"(\d{{1,3}}|[两双四八]) ?(?:张|块|卡|个)的? ?((?i:{_CARD})|[345]0[5-9]0)(?![\w-])")
 # cards that are only told by their memory: "4 GPUs with 12GB each", "a 24 GB card", "2x 24GB GPUs", "24G显存的单卡"; what a model needs or uses is none
 _SIZED_CARD = lazily(
     r"(?<![\w.])(?:(\d{1,2}|two|three|four|eight|single|one) ?(?:[x×*] ?)?)?(?:(?<!\d)|(?<= ))(\d{1,3}) ?G(?:i?B)? "
@@ -126,6 +128,14 @@ def remarks_of(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:
                 yield Ranked(Fact(name, stated, "read", where, why="a remark", text=text), PROSE)
 
 
+def beside(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:
+    """The cards that a line of settings names in passing (``model = Qwen/Qwen2.5-1.5B, 1x L40S 48GB``); nothing else of such a line is a remark."""
+    for where, text in lines:
+        if len(text) <= 200 and not {'"', "'"} & set(text) and _BESIDE.search(text) is not None:
+            for field, value in _hardware(text):
+                yield Ranked(Fact(field, value, "read", where, why="a remark", text=text.strip()[:200]), PROSE)
+
+
 def _claims(text: str) -> Iterator[tuple[str, str]]:
     """What a line says of strategy, method and checkpointing; of one that is weighed rather than stated also ``weighed``."""
     for sentence in _SENTENCE.split(text):
@@ -186,7 +196,7 @@ def _hardware(text: str) -> Iterator[tuple[str, object]]:
     elif (m := _NUMBER_ALONE.search(text)) is not None:
         name = f"RTX {m[1]}"
     if count is None and (m := _COUNTED_CHINESE.search(text)) is not None:
-        count, name = int(m[1]), f"RTX {m[2]}" if m[2].isdigit() else m[2].upper()
+        count, name = _CHINESE_NUMBERS.get(m[1]) or int(m[1]), f"RTX {m[2]}" if m[2].isdigit() else m[2].upper()
     sized = _SIZED_CARD.search(text) if name is None else None
     if sized is not None:
         groups = [g for g in sized.groups() if g is not None]
@@ -194,6 +204,8 @@ def _hardware(text: str) -> Iterator[tuple[str, object]]:
         count = count or _WORDS.get(told.lower()) or (int(told) if told.isdigit() else None)
         if 4 <= size <= 288:
             yield "hardware.gpu", {"name": f"a card of {size} GB", "memory_gib": float(size)}
+    if count is None and (p := _PROCESSES.search(text)) is not None:
+        count = int(p[1])
     if count is None and (c := _CARDS_CHINESE.search(text)) is not None:
         count = 1 if c[2] is None else _CHINESE_NUMBERS.get(c[2]) or int(c[2])
     if (both := degrees.nodes(text)) is not None:
@@ -217,7 +229,7 @@ def _hardware(text: str) -> Iterator[tuple[str, object]]:
 
 @lru_cache(maxsize=256)
 def _card(name: str) -> str | dict[str, object] | None:
-    found = cards.find(re.sub(r"(?:(\d{2,3}) ?G|-(\d{2,3}))$", r"-\1\2GB", name))
+    found = cards.find(re.sub(r" ?(?:(?<=[ -])(\d{2,3}) ?G|-(\d{2,3}))$", r"-\1\2GB", name))
     if found is not None:
         return found.id
     size = re.search(r"(\d{2,3}) ?G(?:i?B)?\b", name)
