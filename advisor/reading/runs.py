@@ -75,7 +75,7 @@ def _starts(text: str) -> list[Start]:
         while last + 1 < len(lines) and lines[last].rstrip().endswith("\\"):
             last += 1
         words = " ".join(" ".join(lines[number : last + 1]).replace("\\", " ").split())
-        if (program := _PROGRAM.search(words)) is not None:
+        if (program := _PROGRAM.search(words[:4000])) is not None:
             found.append(Start(number + 1, last + 1, program[1] or program[2], words.lstrip("$>#% ")))
         number = last + 1
     return found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from advisor.evidence import Failure
 from advisor.ledger import Ledger, Peak
 from advisor.render.words import moment as moment_of
@@ -22,9 +25,11 @@ def _at(ledger: Ledger, phase: str | None) -> Peak:
 
 
 def quoted(failure: Failure | None, ledger: Ledger | None) -> str | None:
-    """One or two sentences; ``None`` where the error printed no allocated bytes."""
-    if failure is None or failure.allocated_bytes is None:
+    """One or two sentences; ``None`` where the error printed neither allocated bytes nor what a program was planned with."""
+    if failure is None:
         return None
+    if failure.allocated_bytes is None:
+        return _planned(dict(failure.details))
     asked, capacity = failure.requested_bytes, failure.capacity_bytes
     needed = failure.allocated_bytes + (asked or 0)
     of = f" of {show(capacity)}" if capacity is not None else ""
@@ -43,3 +48,15 @@ def quoted(failure: Failure | None, ledger: Ledger | None) -> str | None:
         f"{said} That makes {show(needed)}. The estimate has {show(explained)} {moment}, {show(-gap)} above it: "
         "had this request been granted, a later one would have failed, or the run holds less than was assumed."
     )
+
+
+def _planned(told: Mapping[str, Any]) -> str | None:
+    """What XLA planned its program with: arguments (parameters and optimizer state among them) and temporaries; and its largest buffer."""
+    total = told.get("program_total_bytes")
+    if total is None:
+        return None
+    names = (("program_parameter_bytes", "of arguments"), ("program_preallocated_temp_bytes", "of temporaries"))  # results may lie where donated arguments lay
+    parts = [f"{show(told[key])} {name}" for key, name in names if told.get(key)]
+    said = f"XLA planned the program with {show(total)}" + (f", among them {' and '.join(parts)}." if parts else ".")
+    buffers = told.get("peak_buffers") or ()
+    return f"{said} Its largest buffer is {show(buffers[0][0])}, of {buffers[0][1]}." if buffers else said

@@ -6,6 +6,7 @@ import re
 
 from advisor.diagnosis import diagnose
 from advisor.reading import read
+from advisor.render.quoted import quoted
 from advisor.techniques import all_techniques
 from advisor.techniques.of_torch import OF_TORCH
 from advisor.units import GIB
@@ -64,3 +65,11 @@ def test_a_program_of_xla_gets_its_own_lines_and_none_of_torch() -> None:
 
 def test_what_is_pytorchs_is_a_technique() -> None:
     assert set(all_techniques()) >= OF_TORCH
+
+
+def test_what_xla_planned_is_quoted() -> None:
+    said = quoted(read([("log.txt", TEXT)]).evidence.failures[0], None)
+    assert said is not None and said.startswith("XLA planned the program with 29.9 GiB, among them 5.6 GiB of arguments and 24.3 GiB of temporaries.")
+    assert said.endswith("Its largest buffer is 6.2 GiB, of jit(train_step)/jit(main)/transpose(jvp(GPT))/log_softmax/sub.")
+    bare = read([("log.txt", TEXT.splitlines(keepends=True)[0])]).evidence.failures[0]
+    assert quoted(bare, None) is None

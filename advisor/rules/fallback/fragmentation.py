@@ -112,8 +112,11 @@ def _without_expandable(run: Run, evidence: Evidence) -> Form | None:
     """Expandable segments are on already, or cannot be: what is left is fewer shapes, and giving the cache back."""
     on = (run.job.framework.allocator or {}).get("expandable_segments") is True
     refused = any(_UNSUPPORTED.search(line.text) for line in evidence.lines)
-    if not on and not refused:
+    windows = "windows" in (run.job.framework.versions or {})
+    if not on and not refused and not windows:
         return None
+    if windows:
+        return Form(f"{RULE.title} (PyTorch has no expandable segments on Windows)", ("bounded-shapes", "empty-cache"))
     why = "expandable segments are on already" if on and not refused else "expandable segments are refused here"
     return Form(f"{RULE.title} ({why})", ("bounded-shapes", "empty-cache"))
 
