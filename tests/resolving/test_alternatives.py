@@ -45,3 +45,8 @@ def test_unsloth_holds_no_scores_on_a_card_without_flash_attention(gpu: str, nam
     assert ledger is not None
     scores = 2 * 32 * 4096 * 4096 * 2  # of one layer, in 16 bit
     assert (sum(holding.bytes for holding in ledger.holdings if holding.part == "attention") >= scores) is held
+
+
+def test_axolotl_without_rl_is_no_preference_training() -> None:
+    fact = run("axolotl").facts["objective"]
+    assert (fact.value, fact.kind, fact.alternatives) == ("sft", "default", ())
