@@ -20,6 +20,8 @@ HOSTILE = {
     "many negations": "if " + "! " * 3000 + "true; then\ntorchrun train.py --bf16 True\nfi\n",
     "negations in a test": "if [ " + "!" * 3000 + "x ]; then\ntorchrun train.py --bf16 True\nfi\n",
     "a rule of dashes": "----- arguments -----\n  a_b ....... 1\n" + "-" * 200_000 + "\n",
+    "a setting and spaces": "batch_size=2 lr=3" + " " * 50_000 + "x\n",
+    "a system and spaces": ("  \t  " * 700 + "OS Windows-x memory\n") * 40,
     "a count of nothing": "trainable params: ,,, || all params: ,,,, || trainable%: ,\n" + OOM,
 }
 

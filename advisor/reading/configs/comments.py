@@ -19,7 +19,7 @@ _WITHOUT = pattern(r"^without --([A-Za-z_][\w.\-]*)$")
 _NAMES = {"sequence length": "seq_len", "seq": "seq_len", "batch size": "batch_size", "batch": "batch_size", "micro batch": "micro_batch_size"}
 _CARDS = pattern(r"\b(\d{1,4})\s*(?:x|×|\*)\s*((?:NVIDIA |AMD )?(?:Tesla |GeForce )?[A-Z][\w\-]*(?: [\w\-]+){0,4})", re.IGNORECASE)
 _CARD = pattern(
-    r"\b((?:NVIDIA |Tesla |GeForce |Quadro )*(?:RTX(?: PRO)? ?(?:A?\d{4})(?: ?Ti| SUPER| Ada)?(?: Ada)?(?: Generation)?|[AHVLTB]\d{1,3}"
+    r"\b((?:NVIDIA |Tesla |GeForce |Quadro ){0,3}(?:RTX(?: PRO)? ?(?:A?\d{4})(?: ?Ti| SUPER| Ada)?(?: Ada)?(?: Generation)?|[AHVLTB]\d{1,3}"
     r"(?:-(?:SXM\d?|PCIE|PCIe))?|GB?200|GH200|H20|A800|H800|L40S|MI\d{3}X?|TITAN \w+)(?:[- ]?\d{2,3} ?G(?:i?B)?)?)\b"
 )
 _GPUS = pattern(r"\b(\d{1,4})\s*(?:gpus|cards)\b", re.IGNORECASE)
