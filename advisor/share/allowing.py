@@ -34,7 +34,7 @@ def written(allow: Constraints, margin_bytes: int | None) -> str:
     if keep := [name for name, field in KEPT.items() if getattr(allow, field)]:
         said["keep"] = keep
     if allow.most_changes is not None:
-        said["changes"] = allow.most_changes
+        said["changes"] = min(allow.most_changes, MOST_CHANGES)  # no plan has so many
     if margin_bytes is not None:
         said["margin"] = f"{gib(margin_bytes, 3):g}GiB"
     if allow.exclude:
