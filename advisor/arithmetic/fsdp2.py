@@ -13,6 +13,7 @@ from advisor.arithmetic.context import Context
 from advisor.arithmetic.fsdp_units import gathered, largest_block, stays_whole, unsharded, unsynced
 from advisor.arithmetic.parameters import Unit
 from advisor.arithmetic.sharding import split
+from advisor.arithmetic.torch_pipeline import PASSES
 from advisor.ledger import Holding
 
 FSDP2 = "torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py"
@@ -86,8 +87,9 @@ def gradients(ctx: Context) -> Iterator[Holding]:
     values = {"elements": c.learned, "bytes_each": ctx.gradient, "ranks": n}
     if unsynced(ctx):
         wide = max(ctx.reduce, each)
+        kept = moments - {at.STEP} - (PASSES if ctx.torch_pipeline else set())  # there, chunk by chunk
         yield Holding(
-            "gradients", "whole gradients kept over micro batches", c.learned * wide, moments - {at.STEP}, "elements x bytes_each",
+            "gradients", "whole gradients kept over micro batches", c.learned * wide, kept, "elements x bytes_each",
             {"elements": c.learned, "bytes_each": wide}, f"{FSDP2} to_accumulated_grad_if_needed: unsharded, in the reduction's dtype", need="avoidable",
         )  # fmt: skip
         yield Holding("gradients", "gradient shards", every, moments & {at.STEP}, "elements x bytes_each / ranks", values, FSDP2, layout="sharded")

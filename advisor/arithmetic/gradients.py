@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from advisor.arithmetic import fsdp1, fsdp2, fsdp_whole, logits, zero, zero_step
+from advisor.arithmetic import fsdp1, fsdp2, fsdp_whole, logits, torch_pipeline, zero, zero_step
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import FSDP, Context
 from advisor.ledger import Holding
@@ -85,7 +85,8 @@ def _whole(ctx: Context) -> Iterator[Holding]:
     formula = "trained_elements x bytes_each + adapter_elements x adapter_bytes_each"
     early, table, tied = _outer(ctx)
     if ctx.gradients_kept:
-        yield Holding("gradients", "gradients", every, ctx.trains, formula, values, SOURCE, dtype=dtype)
+        kept = ctx.trains - torch_pipeline.PASSES if ctx.torch_pipeline else ctx.trains  # there, chunk by chunk
+        yield Holding("gradients", "gradients", every, kept, formula, values, SOURCE, dtype=dtype)
         inner = max((i.elements for u in c.blocks for i in u.items if i.fate in ("trained", "adapter")), default=0)
         yield from _of_head(ctx, early)
         if tied:

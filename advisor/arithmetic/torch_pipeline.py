@@ -15,6 +15,7 @@ from advisor.arithmetic.blocks.block import settled
 from advisor.arithmetic.checkpointing import recomputed_layers
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.fsdp_units import unsharded, unsynced
+from advisor.arithmetic.fsdp_whole import one_unit
 from advisor.arithmetic.sharding import split
 from advisor.arithmetic.stages import dealt, place
 from advisor.arithmetic.torch_schedule import Pass, passes
@@ -59,6 +60,7 @@ class _Rank:
         whole = ctx.has_head and ctx.arch.classes is None and form not in ("fused-linear", "chunked") and not ctx.job.framework.keeps_outputs
         self.logits = ctx.tokens * logits.vocabulary(ctx) * logits.width(ctx) if whole else 0
         self.returns = returns_outputs(ctx)
+        self.trained = _gradients(ctx, [layers[number] for number in self.numbers], any(self.last))
         self.passes = passes(size, rank, self.chunks, self.micro)
 
     def in_flight(self, p: Pass) -> int:
@@ -74,6 +76,11 @@ class _Rank:
         """Gradients on their way to the stage before: of the backward pass before this one, or, interleaved, of every one."""
         ended = sum(n for n, number in zip(p.backwards, self.numbers, strict=True) if number)
         return (ended if self.chunks > 1 else min(1, ended)) * self.each
+
+    def accumulated(self, p: Pass, *, ends: bool) -> int:
+        """Gradients of the chunks that a micro batch has been through backward; where the pass ends, its own."""
+        born = (n > 0 or self.ctx.accumulation > 1 or (ends and c == p.chunk) for c, n in enumerate(p.backwards))
+        return sum(size for size, there in zip(self.trained, born, strict=True) if there)
 
     def kept(self, p: Pass) -> int:
         """Logits of the last stage from forward passes that are over."""
@@ -111,7 +118,7 @@ class _Rank:
             return self.saved[p.chunk] if ends else self.whole
 
         def size(p: Pass) -> int:
-            return self.in_flight(p) - counted(p) + self.outputs(p) + self.gradients(p) + self.kept(p)
+            return self.in_flight(p) - counted(p) + self.outputs(p) + self.gradients(p) + self.kept(p) + self.accumulated(p, ends=ends)
 
         p = max((p for p in self.passes if self._stands(moment, p)), key=size, default=None)
         there = frozenset({moment})
@@ -132,6 +139,15 @@ class _Rank:
             values = {"tensors": size_ // max(1, self.each), "bytes_each": self.each}
             yield Holding(part, name, size_, there, "tensors x bytes_each", values, source)
         yield self._logits(self.kept(p), there)
+        if moment == at.BACKWARD_ROOT:  # counted there as a whole
+            return
+        size_, whole = self.accumulated(p, ends=ends), self.ctx.strategy == "fsdp2"
+        wide = max(self.ctx.reduce, unsharded(self.ctx)) if whole else self.ctx.gradient
+        yield Holding(
+            "gradients", "whole gradients kept over micro batches" if whole else "gradients", size_, there, "elements x bytes_each",
+            {"elements": size_ // wide, "bytes_each": wide}, f"{STAGE} backward_maybe_with_nosync: chunks that have run backward; reduced once, after the last",
+            need="avoidable" if whole else "needed",
+        )  # fmt: skip
 
     def _buffered(self) -> int:
         received = sum(number > 0 for number in self.numbers) + sum(not last for last in self.last)
@@ -166,6 +182,20 @@ class _Rank:
             "logits", "the last stage's outputs, joined", max(0, every - gone), ctx.trains & {at.BACKWARD_ROOT}, "micro_batches x logits_bytes - reduced_bytes",
             {"micro_batches": self.micro, "logits_bytes": self.logits, "reduced_bytes": gone}, f"{SCHEDULES} _merge_outputs", need="avoidable",
         )  # fmt: skip
+
+
+def _gradients(ctx: Context, layers: Sequence[int], last: bool) -> list[int]:
+    """Bytes of each chunk's gradients where micro batches add to them; what is outside of the blocks counts with the first chunk, or the last one."""
+    if ctx.strategy == "fsdp2":
+        wide = max(ctx.reduce, unsharded(ctx)) if unsynced(ctx) and not one_unit(ctx) else 0
+        each = (wide, wide)
+    else:
+        each = (ctx.gradient, ctx.adapter) if ctx.gradients_kept else (0, 0)
+    inner = sum(u.layers * (u.trained * each[0] + u.adapters * each[1]) for u in ctx.counts.blocks)
+    outer = ctx.counts.trained * each[0] + ctx.counts.adapters * each[1] - inner
+    found = [inner * n // max(1, ctx.layers) for n in layers]
+    found[-1 if last else 0] += outer
+    return found
 
 
 def _entry(ctx: Context) -> bool:

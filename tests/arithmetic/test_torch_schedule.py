@@ -58,6 +58,8 @@ CASES: list[tuple[str, int, dict[str, Any], dict[str, Any]]] = [
     ("checkpointed: the first layer's input is the buffer", 1, FOUR, {"activations": {"checkpointing": "full", "reentrant": False}}),
     ("interleaved, first", 0, INTERLEAVED, {}),
     ("interleaved, last", 1, INTERLEAVED, {}),
+    ("as many micro batches as run ahead: no gradients yet at the peak", 0, {**FOUR, "microbatches": 4}, {}),
+    ("interleaved, all forward before any backward", 0, {**FOUR, "virtual_stages": 2}, {}),
     ("many micro batches", 1, {"pipeline": 2, "microbatches": 12}, {}),
     ("FSDP2 within, last", 1, DIVIDED, SHARDED),
     ("torchtitan, first", 0, DIVIDED, TITAN),
