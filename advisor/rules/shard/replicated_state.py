@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import counters, observed, stated, static_state
+from advisor.rules import counters, observed, spreading, stated, static_state
 from advisor.rules.hardware.capacity import least_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
@@ -27,6 +27,9 @@ def _ranks(run: Run) -> int:
 def _applies(run: Run, evidence: Evidence) -> str | None:
     if run.job.parallel.strategy in DIVIDES_WEIGHTS:
         return f"{run.job.parallel.strategy} divides the state over the ranks"
+    fact = run.facts.get("parallel.strategy")
+    if (fact is None or fact.kind == "assumed") and gpus(run) > 1 and (spread := spreading.by_device_map(run, evidence)) is not None:
+        return f"{spread}: each card holds other layers"
     if gpus(run) < 2 and (run.job.parallel.strategy in (None, "none")) and observed.whole_on_each(evidence) is None:
         return "there is one GPU: nothing to divide over"
     return None

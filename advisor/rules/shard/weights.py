@@ -6,9 +6,9 @@ import re
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import counters, snapshots
+from advisor.rules import counters, snapshots, spreading
 from advisor.rules.estimating import ledger_of
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
 from advisor.rules.situation import gpus, in_phase, sharded
@@ -56,9 +56,22 @@ def _spread(run: Run, evidence: Evidence) -> str | None:
     if sharded(run) or not in_phase(evidence, "load", "forward", None) or evidence.failure is None:
         return None
     for where, key, value in evidence.seen_keys:
-        if key.rpartition(".")[2] == "device_map" and str(value) in ("auto", "balanced", "balanced_low_0", "sequential"):
+        if key.rpartition(".")[2] == "device_map" and str(value) in spreading.MAPS:
             return f"device_map={value} fills one card after the other with weights ({where})"
     return None
+
+
+def _filled(run: Run, evidence: Evidence) -> str | None:
+    """The map left no room on a card for what a step needs there."""
+    return spreading.filled(evidence) if evidence.failure is not None and spreading.by_device_map(run, evidence) is not None else None
+
+
+def _form(run: Run, evidence: Evidence) -> Form | None:
+    if _filled(run, evidence) is None:
+        return None
+    return Form(
+        "The device map fills a card with weights and leaves no room for a step", ("leave-headroom", "smaller-micro-batch", "qlora", "offload-parameters")
+    )
 
 
 RULE = Rule(
@@ -72,6 +85,13 @@ RULE = Rule(
         Mark("weights-larger", 2.5, "larger than the card", "the estimate's ledger", when=_larger),
         Mark("weights-loading", 1.0, "while loading", "the failing phase", when=_loading),
         Mark("weights-slack", 3.0, "no slack", "accelerate get_max_memory leaves room only where none is given", when=_no_slack),
+        Mark(
+            "weights-filled",
+            3.0,
+            "a card is full after loading",
+            "accelerate infer_auto_device_map fills a card to max_memory, which counts weights alone; get_max_memory knows nothing of a step",
+            when=_filled,
+        ),
         Mark("weights-spread", 0.7, "a device map", "accelerate infer_auto_device_map", when=_spread),
         Mark("weights-map", 1.0, "a device map", "accelerate infer_auto_device_map fills a card to max_memory", when=_mapped),
         Mark(
@@ -85,6 +105,7 @@ RULE = Rule(
         *share_marks("weights", "weights", some=0.7, most=0.85, weights=(0.5, 1.0), noun="weights"),
         *snapshots.part_marks("weights", "weights"),
     ),
+    form=_form,
     remedies=("qlora", "zero-3", "fsdp", "offload-parameters", "tensor-parallel", "larger-gpu"),
     fires=(
         Example(
