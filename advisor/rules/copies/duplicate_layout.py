@@ -20,6 +20,7 @@ LEAST = GIB // 2
 
 def _of_loading(label: str) -> bool:
     """Whether a figure is of a built model alone: an optimizer that is set up has states of its own."""
+    label = label.replace("from_pretrained", "load")
     return any(w in label for w in ("init", "load", "model")) and not any(w in label for w in ("optim", "zero", "step", "train"))
 
 
@@ -122,6 +123,30 @@ def _twice(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+_LAYER = pattern(r"\b(?:layers?|blocks?)\W{0,3}(\d{1,3})\s?(?:of|/)\s?(\d{1,3})\b", re.IGNORECASE)
+LEAST_APART = 0.25  # of all layers, between the first and the last figure
+
+
+def _layers(_run: Run, evidence: Evidence) -> str | None:
+    """In a forward pass what is allocated rises by as much for all layers together as the whole model took when it was loaded.
+
+    A coincidence for activations, whose size follows the batch; certain for a second form of each weight that is made as it is used.
+    """
+    loaded = _loaded(evidence)
+    if loaded is None or loaded < LEAST:
+        return None
+    points = [(int(m[1]), int(m[2]), s) for s in evidence.samples if s.allocated_bytes and (m := _LAYER.search(s.label)) is not None]
+    if len(points) < 3 or len({total for _, total, _ in points}) > 1:
+        return None
+    (first, total, low), (last, _, high) = points[0], points[-1]
+    if last - first < LEAST_APART * total:
+        return None
+    rise = ((high.allocated_bytes or 0) - (low.allocated_bytes or 0)) * total / (last - first)
+    if not near(rise, loaded, 0.1):
+        return None
+    return f"{show(round(rise))} more for all {total} layers in the forward pass ({high.where}), where loading took {show(loaded)}"
+
+
 RULE = Rule(
     id="duplicate-layout",
     tier="copies",
@@ -163,6 +188,15 @@ RULE = Rule(
             pattern=r"deepcopy\(\s*([\w.]+\(\s*)?(self\.)?\w*(model|net|module)\b|parameter\.py:__deepcopy__|AveragedModel\(|\bEMA\(|EMAModel\(|ema_model\s*=|swa_utils",
             when=lambda run, _: "" if run.job.objective not in ("dpo", "kto", "grpo", "ppo", "rloo") else None,
         ),
+        Mark(
+            "duplicate-layout-orders",
+            3.5,
+            "the 8-bit weight is kept in the card's own order beside the one that was loaded",
+            "bitsandbytes before 0.45 autograd/_functions.py MatMul8bitLt: state.CxB = F.transform(state.CB, to_order=formatB) beside CB",
+            pattern=r"\bCxBt?\b[^\n]{0,40}=\s*(?:\w+\.)*transform\(",
+            on="frame",
+        ),
+        Mark("duplicate-layout-layers", 3.0, "each layer leaves its weights again", "allocated after each layer against what was loaded", when=_layers),
         Mark(
             "duplicate-layout-int8",
             3.0,
