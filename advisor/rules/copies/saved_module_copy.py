@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint, rises, stated
+from advisor.reading.pattern import pattern
+from advisor.rules import counters, fingerprint, rises, stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import ADAPTER
@@ -14,11 +17,11 @@ TABLES = ("embed_tokens", "lm_head", "wte", "word_embeddings", "embeddings")
 BYTES_TRAINED = 16  # fp32 copy 4 + fp32 gradient 4 + two fp32 moments 8 (peft ModulesToSaveWrapper with autocast_adapter_dtype)
 
 
-def _applies(run: Run, _evidence: Evidence) -> str | None:
+def _applies(run: Run, evidence: Evidence) -> str | None:
     saved = run.job.method.modules_to_save
     if run.job.method.kind is not None and run.job.method.kind not in ADAPTER:
         return "no adapters are trained"
-    return "no module is saved beside the adapters" if saved is not None and not saved else None
+    return "no module is saved beside the adapters" if saved is not None and not saved and _by_count(run, evidence) is None else None
 
 
 def _large(run: Run, _evidence: Evidence) -> str | None:
@@ -52,6 +55,44 @@ def _adapters_train(run: Run, evidence: Evidence) -> str | None:
     return "" if adapters and not (run.job.method.modules_to_save and run.architecture is not None) else None
 
 
+_TRAINABLE = pattern(r"\btrainable (?:params|parameters)\W{1,4}([\d,]{7,20})\b", re.IGNORECASE)  # peft print_trainable_parameters
+_RESIZED = pattern(r"(?:resiz\w+|vocab\w*)[^\n]{0,60}?\bto (\d{4,6})\b|Embedding\((\d{4,6}), \d{2,5}\)", re.IGNORECASE)
+HIDDEN = 64  # hidden sizes are multiples of it
+ADAPTERS_AT_MOST = 0.1  # of what is trained, where the model's shape is not known
+
+
+def _by_count(run: Run, evidence: Evidence) -> str | None:
+    """What is printed as trained is one or two tables of the vocabulary and a rest as small as adapters: LoRA of no such rank comes to that."""
+    if run.job.method.kind not in (*ADAPTER, None):
+        return None
+    trained, where = next(((int(m[1].replace(",", "")), line.where) for line in evidence.lines if (m := _TRAINABLE.search(line.text)) is not None), (0, ""))
+    resized = next((int(m[1] or m[2]) for line in evidence.lines if (m := _RESIZED.search(line.text)) is not None), None)
+    shape, rank = run.architecture, run.job.method.rank
+    vocab = resized or (shape.vocab if shape is not None else None)
+    if not trained or vocab is None:
+        return None
+    if shape is not None and rank is not None:
+        most = rank * sum(block.count * sum(one.times * sum(one.shape) for one in block.tensors if len(one.shape) == 2) for block in shape.blocks)
+        hiddens = [shape.hidden] if trained > most else []  # else adapters beside every matrix can be all that is trained
+    else:
+        most, hiddens = int(ADAPTERS_AT_MOST * trained), _hiddens(evidence, vocab)
+    for hidden in hiddens:
+        for tables in (1, 2):
+            rest = trained - tables * vocab * hidden
+            if 0 <= rest <= most:
+                return f"{trained:,} parameters are trained: {tables} x {vocab:,} x {hidden:,} of the vocabulary, and {rest:,} of adapters ({where})"
+    return None
+
+
+def _hiddens(evidence: Evidence, vocab: int) -> list[int]:
+    """Hidden sizes for which the failed request is a table of the vocabulary, in fp32 or 16 bit."""
+    requested = counters.of(evidence).requested
+    if requested is None:
+        return []
+    found = [(width, round(requested / (width * vocab) / HIDDEN) * HIDDEN) for width in (4, 2)]
+    return [hidden for width, hidden in found if hidden and abs(hidden * vocab * width - requested) <= 0.01 * requested]
+
+
 RULE = Rule(
     id="saved-module-copy",
     tier="copies",
@@ -80,6 +121,13 @@ RULE = Rule(
             r"(?:new_special_tokens|add_tokens|add_special_tokens)\s?[=: ]\s?(?!none|null|false|''|\"\")\S|"
             r"\bresize_vocab\s?[=: ]\s?true",
             when=_adapters_train,
+        ),
+        Mark(
+            "saved-module-copy-count",
+            3.0,
+            "the tables are among what is trained",
+            "peft print_trainable_parameters counts modules_to_save; a rank adds r x (in + out) a matrix, a table vocabulary x hidden",
+            when=_by_count,
         ),
         Mark("saved-module-copy-rise", 3.0, "the copy between two figures", "the same: one more table for each name", when=_rise),
         Mark("saved-module-copy-request", 2.0, "the request is such a table", "a copy, gradient or moment has the table's shape", when=_request),
