@@ -8,7 +8,7 @@ from itertools import pairwise
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import fingerprint, snapshots, stated
+from advisor.rules import counters, fingerprint, snapshots, stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
@@ -132,6 +132,23 @@ def _uncompiled(run: Run, evidence: Evidence) -> str | None:
     return "" if off and not run.job.activations.compile else None
 
 
+_MAKES_SCORES = r"eager_attention_forward: |_math_attention_inner: |attn_weights\s*=|(attention|attn)_(scores|probs)(\s*:\s*\w+)?\s*=|\bscores\s*="
+LARGE = 0.1  # of the card, for one layer's scores
+_MADE_THERE = re.compile(_MAKES_SCORES)
+_TOWER = pattern(r"visual|vision|image|pixel|\bblk\(|cu_seqlens", re.IGNORECASE)  # transformers modeling_*vl*.py: blk(hidden_states, cu_seqlens=...)
+
+
+def _large(_run: Run, evidence: Evidence) -> str | None:
+    """The innermost line makes the scores of one layer, and they are a good part of the card: whatever else is held, this is what has no room."""
+    failure, figures = evidence.failure, counters.of(evidence)
+    inner = failure.frames[-1] if failure is not None and failure.frames else None
+    if inner is None or figures.requested is None or figures.capacity is None or not LARGE * figures.capacity <= figures.requested <= 100 * figures.capacity:
+        return None
+    if not _MADE_THERE.search(f"{inner.file}:{inner.function}: {inner.code}") or any(_TOWER.search(f"{f.function}: {f.code}") for f in evidence.frames):
+        return None  # of a tower for images the length is the number of patches
+    return f"one layer's scores are {show(figures.requested)} of a card of {show(figures.capacity)}"
+
+
 RULE = Rule(
     id="attention-fallback",
     tier="fallback",
@@ -167,6 +184,15 @@ RULE = Rule(
             r"\b(att|attn|attn_\w+|attention_\w+|scores?|dots|aff|sim)\s*=\s*[^#\n]{0,40}softmax\(|"
             r"\b(att|attn|attn_\w+|scores?|dots|aff|sim)\s*=\s*\(?\s*(torch\.(matmul|bmm|einsum)\(|einsum\()?[^=\n]{0,20}\b(q|query\w*|xq|q_\w+)\b[^=\n]{0,30}(@|\bk\b|key|xk)",
             on="frame",
+        ),
+        Mark(
+            "attention-fallback-large",
+            2.0,
+            "one tensor of scores",
+            "softmax(Q Kᵀ) has batch x heads x seq_len² elements, and the line that makes it is the one that fails",
+            pattern=_MAKES_SCORES,
+            on="frame",
+            when=_large,
         ),
         Mark(
             "attention-fallback-mask",
