@@ -5,6 +5,7 @@ from __future__ import annotations
 from advisor import verdict as fitting
 from advisor.diagnosis import bounds, question
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.report import Finding, Question, Verdict
 from advisor.rules import counters, host
 from advisor.rules.engine import Judgement
@@ -86,10 +87,13 @@ def _of_shares(mark: str) -> bool:
     return "-share-" in mark or mark.endswith(("-numbers", "-estimate"))
 
 
+_NO_NAME = pattern(r"[\[\]{}'\"();|<>]")  # in no id of a hub and no path that a loader takes: what a list or a tag of a config was
+
+
 def _nothing_read(run: Run, evidence: Evidence, judgement: Judgement) -> bool:
     if any(_told_by_text(f) for f in judgement.findings):
         return False
-    known = [f for f in run.facts.values() if f.kind in ("read", "stated")]
+    known = [f for f in run.facts.values() if f.kind in ("read", "stated") and not (f.field == "model.name" and _NO_NAME.search(str(f.value)))]
     return not known and not evidence.samples and not evidence.devices and not evidence.marks
 
 
