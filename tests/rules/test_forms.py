@@ -58,3 +58,55 @@ def test_a_card_without_bf16_computes_in_fp32_where_fp16_overflows() -> None:
     )
     assert _report(log_txt=said, error_txt=failed).findings[0].cause == "kernel-unsupported"
     assert "kernel-unsupported-wider" not in _marks(_report(log_txt="Using float16 precision.\n", error_txt=failed))
+
+
+def _adapters(trained: int, rank: int) -> set[str]:
+    config = f"model_name_or_path: meta-llama/Llama-2-7b-hf\nstage: sft\nfinetuning_type: lora\nlora_rank: {rank}\nlora_target: all\n"
+    count = f"trainable params: {trained:,} || all params: 7,000,000,000 || trainable%: 4.0\n"
+    return _marks(_report(config_yaml=config, log_txt=count, error_txt=oom("500.00 MiB", allocated=22.6, capacity=23.65)))
+
+
+def test_tables_among_what_is_trained_are_told_by_their_count() -> None:
+    per_rank, table = 19_988_480 // 8, 32_000 * 4_096  # LoRA beside every matrix of Llama 2 7B at rank 8: 19,988,480
+    assert "saved-module-copy-count" in _adapters(8 * per_rank + 2 * table, 8)
+    assert "saved-module-copy-count" in _adapters(8 * per_rank + table, 8)
+    assert "saved-module-copy-count" not in _adapters(128 * per_rank, 128)
+    assert "saved-module-copy-count" not in _adapters(8 * per_rank, 8)
+
+
+MAP = 'model = AutoModelForCausalLM.from_pretrained("facebook/opt-30b", torch_dtype=torch.float16, device_map="auto")\n'
+TWO = "after load cuda:0 {} GiB, cuda:1 19.4 GiB\n"
+FAILED = trace("transformers/models/opt/modeling_opt.py|forward|hidden_states = self.fc1(hidden_states)") + oom("224.00 MiB", allocated=38.4, capacity=39.59)
+
+
+def test_layers_of_a_device_map_are_no_copies() -> None:
+    full = _report(tune_py=MAP, log_txt=TWO.format("36.4"), error_txt=FAILED)
+    assert full.findings[0].cause == "weights"
+    assert "leave-headroom" in full.findings[0].remedies
+    assert "weights-filled" not in _marks(_report(tune_py=MAP, log_txt=TWO.format("21.4"), error_txt=FAILED))
+    launched = _report(run_sh="torchrun --nproc_per_node 2 tune.py\n", tune_py=MAP, log_txt=TWO.format("36.4"), error_txt=FAILED)
+    assert "weights-filled" not in _marks(launched)
+
+
+def test_two_orders_of_an_eight_bit_weight() -> None:
+    frames = trace("bitsandbytes/autograd/_functions.py|forward|state.CxB, state.SB = F.transform(state.CB, to_order=formatB)")
+    assert "duplicate-layout-orders" in _marks(_report(error_txt=frames + oom("100.00 MiB", allocated=22.7, capacity=23.69)))
+    layers = "after from_pretrained allocated 12.0 GiB\n" + "".join(
+        f"layer {n} of 40 allocated {12 + n * each:.2f} GiB\n" for each in (0.3,) for n in (10, 20, 30)
+    )
+    assert "duplicate-layout-layers" in _marks(_report(log_txt=layers, error_txt=oom("100.00 MiB", allocated=22.7, capacity=23.69)))
+    light = "after from_pretrained allocated 12.0 GiB\n" + "".join(f"layer {n} of 40 allocated {12 + n * 0.1:.2f} GiB\n" for n in (10, 20, 30))
+    assert "duplicate-layout-layers" not in _marks(_report(log_txt=light, error_txt=oom("100.00 MiB", allocated=22.7, capacity=23.69)))
+
+
+def test_a_layer_s_scores_that_take_a_part_of_the_card() -> None:
+    line = "transformers/models/qwen3/modeling_qwen3.py|eager_attention_forward|attn_weights = torch.matmul(query, key_states.transpose(2, 3)) * scaling"
+    during = "transformers/trainer.py|evaluation_loop|losses, logits, labels = self.prediction_step(model, inputs, prediction_loss_only)"
+    large = _report(log_txt="***** Running Evaluation *****\n", error_txt=trace(during, line) + oom("18.00 GiB", allocated=64.2, free=13.6))
+    assert large.findings[0].cause == "attention-fallback"
+    small = _report(error_txt=trace(during, line) + oom("128.00 MiB", allocated=77.2))
+    assert "attention-fallback-large" not in _marks(small)
+
+
+def test_a_tag_s_arguments_are_no_model() -> None:
+    assert _report(config_yaml="base_model: !!python/object/apply:os.system ['echo']\n").verdict == "unreadable"
