@@ -11,7 +11,7 @@ from advisor.arithmetic import fsdp_whole, settings
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.checkpointing import checkpoints_itself
 from advisor.arithmetic.context import Context
-from advisor.arithmetic.fsdp_units import adapters_apart, gathered, largest_block, stays_whole, unsharded, unsynced
+from advisor.arithmetic.fsdp_units import adapters_apart, gathered, largest_block, never_gathered, stays_whole, unsharded, unsynced
 from advisor.arithmetic.parameters import Unit
 from advisor.arithmetic.sharding import split
 from advisor.ledger import Holding
@@ -107,7 +107,7 @@ def waiting(ctx: Context) -> int:
     if fsdp_whole.one_unit(ctx):
         return fsdp_whole.waiting(ctx)
     block = largest_block(ctx)
-    total = 0 if stays_whole(ctx) else gathered(ctx, block)
+    total = 0 if stays_whole(ctx) or never_gathered(ctx) else gathered(ctx, block)
     trained, each = block.trained, unsharded(ctx)
     if trained and not unsynced(ctx):
         total += trained * each

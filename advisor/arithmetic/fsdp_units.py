@@ -51,6 +51,14 @@ def unsynced(ctx: Context) -> bool:
     return ctx.strategy == "fsdp1" and ctx.framework in NO_SYNC if stated is None else not stated
 
 
+def never_gathered(ctx: Context) -> bool:
+    """FSDP1 on one rank turns itself to NO_SHARD: what a rank stores is the whole, and is used as it is unless a policy wants another dtype.
+
+    Source: torch/distributed/fsdp/_init_utils.py _init_core_state (world size 1); _flat_param.py FlatParamHandle.needs_unshard.
+    """
+    return ctx.strategy == "fsdp1" and ctx.shard == 1 and unsharded(ctx) == ctx.weight and not ctx.parameters_away
+
+
 def stays_whole(ctx: Context) -> bool:
     """Units are not freed after their forward pass (SHARD_GRAD_OP, reshard_after_forward=False)."""
     return ctx.job.parallel.reshard_after_forward is False

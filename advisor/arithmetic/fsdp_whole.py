@@ -37,13 +37,13 @@ def communication(ctx: Context) -> Iterator[Holding]:
         "communication", "the whole model, gathered as one unit", whole, moments if first else moments - {at.BACKWARD_ROOT}, "elements x bytes_each",
         values, FSDP1 if first else FSDP2, layout="gathered", copy_of=copy_of, need="replaceable",
     )  # fmt: skip
-    if not first:
+    if not first and ctx.shard > 1:  # on one rank each parameter is copied, and no buffer is made (wait_for_unshard)
         yield Holding(
             "communication", "the all-gather's buffer of the whole model", whole, moments & {at.FORWARD, at.LOSS_FORWARD}, "elements x bytes_each", values,
             "torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py: the buffer of a gather is kept until the next one", layout="gathered",
             copy_of=copy_of, need="avoidable",
         )  # fmt: skip
-    elif each != ctx.weight and ctx.shard > 1:
+    elif first and each != ctx.weight and ctx.shard > 1:
         narrow = split(c.base, ctx.shard)
         yield Holding(
             "communication", "this rank's shard in the dtype of the gather", narrow * each, moments & {at.FORWARD}, "elements x bytes_each / ranks",

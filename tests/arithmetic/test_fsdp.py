@@ -93,3 +93,22 @@ def test_what_waits_for_another_stream_is_reserved_and_not_allocated() -> None:
     frozen = {"kind": "lora", "rank": 8, "targets": "attention", "adapter_dtype": "bf16"}
     adapted = estimate(job(LLAMA_8B, method=frozen, parallel={**parallel, "wrap": {"adapters": "apart"}}))
     assert next(h for h in adapted.holdings if h.part == "allocator").values["freed_late"] == pytest.approx(2 * block, rel=0.01)
+
+
+BF16 = {"weights": "bf16", "compute": "bf16", "mixed": "none", "gradients": "bf16"}
+
+
+@pytest.mark.parametrize("wrap", ["own unit", "root"])
+def test_one_rank_of_fsdp1_gathers_nothing_unless_a_policy_wants_another_dtype(wrap: str) -> None:
+    parallel = {"strategy": "fsdp1", "shard": 1, "wrap": {"blocks": wrap}}
+    assert not [h.name for h in estimate(job(LLAMA_8B, precision=BF16, parallel=parallel)).holdings if h.part == "communication"]
+    assert [h.name for h in estimate(job(LLAMA_8B, precision=FP32, parallel=parallel)).holdings if h.part == "communication"]
+    assert [h.name for h in estimate(job(LLAMA_8B, precision=BF16, parallel={**parallel, "shard": 2})).holdings if h.part == "communication"]
+
+
+def test_one_rank_of_fsdp2_copies_parameters_without_a_buffer() -> None:
+    for ranks, buffers in ((1, 0), (2, 1)):
+        ledger = estimate(job(LLAMA_8B, precision=BF16, parallel={"strategy": "fsdp2", "shard": ranks, "wrap": {"blocks": "root"}}))
+        names = [h.name for h in ledger.holdings if h.part == "communication"]
+        assert "the whole model, gathered as one unit" in names
+        assert sum("buffer" in name for name in names) == buffers
