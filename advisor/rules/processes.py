@@ -87,11 +87,15 @@ def all_here(evidence: Evidence) -> str | None:
 
 
 _DEVICE_OF_RANK = pattern(r"\brank\W{0,3}(\d{1,4})\b[^\n]{0,60}?\b(?:cuda|gpu|device)\W{0,3}(?:cuda:)?(\d{1,2})\b(?!\s?[GM]i?B)", re.IGNORECASE)
+# each process sees one card, which it calls 0: Ray's workers, Slurm's binding, a variable for each rank
+_ONE_SEEN = pattern(r"CUDA_VISIBLE_DEVICES\W{1,3}\d{1,2}(?![\d,])|--gpus?-per-task|--gpu-bind|\bray(?:::|\.|\b)|\bWorkerDict\b", re.IGNORECASE)
 NODE = 8  # cards of a node at most: ranks further apart than that may rightly print the same index
 
 
 def same_device_printed(evidence: Evidence) -> str | None:
-    """Whether ranks of one node print the same device as theirs."""
+    """Whether ranks of one node print the same device as theirs; nothing where each is shown one card only."""
+    if any(_ONE_SEEN.search(line.text) for line in evidence.lines):
+        return None
     found: dict[int, set[int]] = defaultdict(set)
     for line in evidence.lines:
         if (m := _DEVICE_OF_RANK.search(line.text)) is not None and "ried to allocate" not in line.text:

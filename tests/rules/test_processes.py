@@ -34,3 +34,9 @@ def test_ranks_that_print_the_same_device() -> None:
     assert processes.same_device_printed(_lines("rank 0 device cuda:0", "rank 1 device cuda:0"))
     assert processes.same_device_printed(_lines("rank 0 device cuda:0", "rank 1 device cuda:1")) is None
     assert processes.same_device_printed(_lines("rank 0 device cuda:0", "rank 8 device cuda:0")) is None
+    assert processes.same_device_printed(_lines("CUDA_VISIBLE_DEVICES=0,1", "rank 0 device cuda:0", "rank 1 device cuda:0"))
+
+
+def test_ranks_that_each_see_one_card_rightly_print_the_same_number() -> None:
+    for isolated in ("CUDA_VISIBLE_DEVICES=1 python train.py", "srun --gpus-per-task=1 python train.py", "Started a local Ray instance."):
+        assert processes.same_device_printed(_lines(isolated, "rank 0 device cuda:0", "rank 1 device cuda:0")) is None
