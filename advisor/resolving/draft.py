@@ -92,6 +92,8 @@ class Draft:
             if fact is None or fact.value != value or not _derived(fact):
                 self._values[inner] = value
                 self.facts[inner] = fact if fact is not None and fact.value == value else interned(inner, value, "stated")
+            else:
+                self._dropped.add(inner)
 
     @property
     def stated(self) -> Job:
@@ -164,10 +166,10 @@ class Draft:
     def job(self) -> Job:
         """The resolved job. Values come from our own tables, which tests validate, so they are put in without validating anew."""
         updates: dict[str, dict[str, Any]] = {}
+        inner: dict[str, dict[str, Any]] = {}
         for path in self._dropped:
             section, _, name = path.partition(".")
-            updates.setdefault(section, {})[name] = None
-        inner: dict[str, dict[str, Any]] = {}
+            (inner if "." in name else updates).setdefault(section, {})[name] = None
         for path, value in self._new.items():
             section, _, name = path.partition(".")
             (inner if "." in name else updates).setdefault(section, {})[name] = value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.job import read_job
 from advisor.reading import read
 from advisor.resolving.contradictions import contradictions
 from advisor.run import resolve
@@ -76,3 +77,18 @@ def test_an_unknown_version_leaves_both_in_the_range() -> None:
     total = estimate(sure).totals()["max_allocated"]
     wrapped = estimate(sure.but(parallel={"wrap": {"blocks": "own unit"}})).totals()["max_allocated"]
     assert total.low < wrapped.expected < 0.6 * total.expected
+
+
+def test_what_a_version_derived_within_a_section_goes_with_that_version() -> None:
+    """accelerate 1.14 makes the embedding a unit of its own; an older one does not, and neither does DDP."""
+    job = read_job({
+        "version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}, "hardware": {"gpu": "h200", "gpus_per_node": 4},
+        "framework": {"name": "accelerate", "versions": {"accelerate": "1.14.0"}}, "parallel": {"strategy": "fsdp2"},
+    })  # fmt: skip
+    run = resolve(job)
+    assert run.job.parallel.wrap is not None and run.job.parallel.wrap.embeddings == "own unit"
+    for changed in (run.but(framework={"versions": {"accelerate": "1.10.0"}}), run.but(parallel={"strategy": "ddp"})):
+        again = changed.but(batch={"micro_batch": 1})  # nor is it taken for stated at the next change
+        for known in (changed, again):
+            wrap = known.job.parallel.wrap
+            assert wrap is None or wrap.embeddings is None
