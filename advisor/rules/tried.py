@@ -19,7 +19,17 @@ MOST = 600  # lines that are looked at: people compare in a few sentences
 NEAR = 3  # clauses between two tries
 SAME = 0.03  # of a figure: two runs of the same thing differ by workspaces and rounding
 _CLAUSE = pattern(r"[;\n]|(?<=[a-z)])\.(?=\s)|(?<=\d)\.(?=\s)|,\s+(?=with)|\b(?:vs\.?|versus|whereas|while|but|however|against)\b", re.IGNORECASE)
-_MEMORY = pattern(r"(?<![\w.])(?<!of )(?<!/ )(?<!/)(\d{1,6}(?:\.\d{1,3})?)\s?(GiB|GB|MiB|MB|G|M)(?![\w/])(?!\s?(?:card|gpu|a100|h100)s?\b)", re.IGNORECASE)
+_MEMORY = pattern(
+    r"(?<![\w.])(?<!of )(?<!/ )(?<!/)(\d{1,6}(?:\.\d{1,3})?)\s?(GiB|GB|MiB|MB|G|M)(?![\w/])(?!\s?(?:card|gpu|a100|h100)s?\b)"
+    r"(?!\s?(?:of )?(?:free|left|RAM|swap|disk)\b)",
+    re.IGNORECASE,
+)
+# figures of something else than the card in a run: files, the host's memory, what somebody expects
+_ELSEWHERE = pattern(
+    r"\bon (?:the )?disk\b|\bhost (?:takes|needs|uses|RAM|memory)\b|\b(?:CPU|system) (?:RAM|memory)\b|"
+    r"\bexpect\w*|\bwould\b|\bsav(?:e|es|ed|ing) (?:a|the) checkpoint\b",
+    re.IGNORECASE,
+)
 _SECONDS = pattern(r"(?<![\w.])(\d{1,6}(?:\.\d{1,4})?)\s?(?:s(?:ec(?:ond)?s?)?(?:\s?/\s?(?:it|step|iter\w*))?)(?![\w/])", re.IGNORECASE)
 _RATE = pattern(r"(?<![\w.])(\d{1,7}(?:\.\d{1,3})?)\s?(?:it/s|tps|tok(?:en)?s?/s(?:ec)?|samples/s|tokens per second)(?!\w)", re.IGNORECASE)
 _LEFT_OUT = r"(?:without|w/o|no|not|never|disabl\w*|remov\w*|off|skip\w*|omit\w*)"
@@ -169,6 +179,8 @@ def _split(evidence: Evidence) -> Iterator[tuple[str, Try | None]]:
 
 
 def _figures(where: str, clause: str) -> Try | None:
+    if _ELSEWHERE.search(clause):
+        return None
     size, seconds, rate = _MEMORY.search(clause), _SECONDS.search(clause), _RATE.search(clause)
     took = float(seconds[1]) if seconds else 1 / float(rate[1]) if rate and float(rate[1]) else None
     return Try(where, _bytes(size) if size else None, took) if size or took is not None else None

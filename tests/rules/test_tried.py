@@ -35,6 +35,9 @@ def test_both_tries_are_found(text: str, switch: str, other: str, on: float, off
         "cpu_offload: true\nmax allocated 12 GB",
         "With offload 12 GB are used.\nA\nB\nC\nD\nThe checkpoint has 31 GB.",
         "It is out of memory without offload.",
+        "With offload the host takes 120 GB. Without offload the host takes 20 GB.",
+        "With offload I expected 10 GB. Without offload I expected 30 GB.",
+        "With offload 3 GB free, without offload 6 GB free.",
     ],
 )
 def test_one_try_is_none(text: str) -> None:
