@@ -166,7 +166,7 @@ _CLEANED = pattern(
     re.IGNORECASE,
 )
 LEFT = 0.5  # of the card, still allocated after a failed try: what a try leaves by itself is nothing
-_RUN = pattern(r"\b(?:run|trial|fold|experiment|attempt|try|round|session|model|sweep|seed|config(?:uration)?) ?#?(\d{1,4})\b", re.IGNORECASE)
+_RUN = pattern(r"\b(?:run|trial|fold|experiment|attempt|try|round|session|sweep|seed) ?#?(\d{1,4})\b", re.IGNORECASE)
 
 
 def left_behind(evidence: Evidence) -> str | None:

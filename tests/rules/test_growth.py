@@ -40,3 +40,9 @@ def test_what_stays_after_a_failed_try() -> None:
 def test_from_run_to_run() -> None:
     assert growth.between_runs(_samples(("run 1 start 0.1 GiB", 0.1), ("run 2 start 5.3 GiB", 5.3), ("run 3 start 10.6 GiB", 10.6)))
     assert growth.between_runs(_samples(("run 1 start 5.3 GiB", 5.3), ("run 2 start 5.3 GiB", 5.3))) is None
+
+
+def test_other_models_and_other_settings_are_no_later_runs() -> None:
+    for name in ("model", "config"):
+        assert growth.between_runs(_samples((f"{name} 7: memory allocated", 14.0), (f"{name} 13: memory allocated", 26.0))) is None
+    assert growth.between_runs(_samples(("run 1: memory allocated", 14.0), ("run 2: memory allocated", 26.0)))
