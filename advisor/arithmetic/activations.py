@@ -123,7 +123,6 @@ class _Put:
         self.largest = best
         return found
 
-
     def recomputed(self, counted: list[tuple[Counted, int]]) -> Size | None:
         """The largest moment of the second forward pass of a checkpointed block, where it needs more than any backward pass."""
         found: Size | None = None

@@ -189,7 +189,17 @@ class Tape(Struct):
                 kept.append(out)
         self.operations.append(
             Operation(
-                name, tuple(inputs), out, tuple(kept), (shares or view) and not joins, forward, backward if grad else NOTHING, weights, kind, reuses, lasting,
+                name,
+                tuple(inputs),
+                out,
+                tuple(kept),
+                (shares or view) and not joins,
+                forward,
+                backward if grad else NOTHING,
+                weights,
+                kind,
+                reuses,
+                lasting,
                 self.names,
             )
         )
