@@ -50,7 +50,8 @@ class _Rank:
         last = size * self.chunks - 1
         self.numbers = range(rank, last + 1, size)  # of the stages
         self.last = [number == last for number in self.numbers]
-        self.each = ctx.tokens * ctx.arch.hidden * settings.stream(ctx)  # activations between two stages
+        self.parts = ctx.tensor if ctx.sequence_parallel else 1  # torchtitan parallelize_llama: RowwiseParallel(output_layouts=Shard(1)) gives its local part
+        self.each = ctx.tokens * ctx.arch.hidden * settings.stream(ctx) // self.parts  # activations between two stages
         self.whole = sum(h.bytes for h in held if h.part in SAVED and {at.FORWARD, at.LOSS_FORWARD} <= h.moments and h.device == "gpu")
         layers = (*layers, *[0] * (last + 1 - len(layers)))  # a layout of fewer stages than are said
         self.saved = [self.whole * layers[number] // max(1, ctx.layers) for number in self.numbers]
@@ -155,8 +156,10 @@ class _Rank:
 
     def _buffer(self, size: int, moments: frozenset[str]) -> Holding:
         return Holding(
-            "communication", "buffers that stages receive into", size, moments, "micro_batches x (stages_before + stages_after) x tokens x hidden x bytes",
-            {"micro_batches": self.micro, "tokens": self.ctx.tokens, "hidden": self.ctx.arch.hidden}, f"{STAGE} _RecvInfo: made once, one for each micro batch",
+            "communication", "buffers that stages receive into", size, moments,
+            "micro_batches x (stages_before + stages_after) x tokens x hidden x bytes / sequence_parts",
+            {"micro_batches": self.micro, "tokens": self.ctx.tokens, "hidden": self.ctx.arch.hidden, "sequence_parts": self.parts},
+            f"{STAGE} _RecvInfo: made once, one for each micro batch",
             layout="bucket",
         )  # fmt: skip
 

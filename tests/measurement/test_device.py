@@ -2,6 +2,7 @@
 
 import os
 import sys
+from importlib import metadata
 from types import SimpleNamespace
 from typing import Any
 
@@ -72,6 +73,8 @@ def test_what_computes_on_a_card_is_said_with_its_version(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
     monkeypatch.setitem(sys.modules, "flash_attn", SimpleNamespace(__version__="2.8.3"))
+    version = metadata.version  # a stand-in of another test may have told Python of a distribution
+    monkeypatch.setattr(metadata, "version", lambda name: version("no such distribution" if name == "flash-attn" else name))
     monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
     found = software.loaded("cuda")
     assert {"flash_attn": "2.8.3", "cuda": "12.8", "cudnn": "91002", "driver": "570.124.06", "torch": torch.__version__}.items() <= found.items()
