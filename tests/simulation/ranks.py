@@ -6,6 +6,7 @@ The libraries are loaded once; every rank is a fork of that process.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -99,6 +100,17 @@ def _to(device: str) -> Any:
     return move
 
 
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Cycles (FSDP1's hooks make some) die when the collector happens to run, which is another moment in every process: in none, meanwhile."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def seen(job: dict[str, Any], **how: Any) -> list[list[Any]]:
     """A job's births and deaths as plain data, then those on the host; ``sent``: the end of what a collective was given or made."""
     from advisor.job import read_job
@@ -110,6 +122,7 @@ def seen(job: dict[str, Any], **how: Any) -> list[list[Any]]:
         given = entered.enter_context(sending())
         for made_good in ((copying_to_host,) if real else ()) + ((fused_on_cpu,) if real and ring else ()):
             entered.enter_context(made_good())
+        entered.enter_context(uncollected())
         recorder = record(resolve(read_job(job)), autocast=None, attention="auto" if ring else "math", **how)
     found = []
     for event in (*recorder.events, *recorder.host_events):
