@@ -28,7 +28,7 @@ def release(text: str) -> str | None:
         ("D:\\train>python train.py\n", "cmd"),
         ("OS: Microsoft Windows 11 Pro\n", "11"),
         ("- Platform: Windows-10-10.0.19045-SP0\n", "10"),
-        ('  File "/mnt/c/work/train.py", line 20, in <module>\n', None),
+        ('  File "/mnt/c/ml/train.py", line 20, in <module>\n', None),
         ("OS: Ubuntu 22.04.4 LTS\nI also have Windows 11 on this machine\n", None),
         ("# the same code runs in C:\\work\\train.py\n", None),
     ],

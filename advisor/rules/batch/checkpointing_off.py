@@ -6,7 +6,7 @@ import re
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import resting, snapshots, stated, static_state
+from advisor.rules import resting, snapshots, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -103,7 +103,6 @@ RULE = Rule(
     prior=-0.9,
     explains=("forward", "loss", "backward"),
     marks=(
-        stated.mark("checkpointing-off"),
         Mark(
             "checkpointing-off-off",
             1.5,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import fingerprint, intervals, stated
+from advisor.rules import fingerprint, intervals
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import ONLINE, TRAINING, in_phase
@@ -65,7 +65,6 @@ RULE = Rule(
     applies=_applies,
     explains=("eval", "rollout"),
     marks=(
-        stated.mark("eval-batch"),
         Mark(
             "eval-batch-larger",
             1.5,

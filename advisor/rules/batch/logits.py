@@ -6,7 +6,7 @@ import re
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import fingerprint, snapshots, stated, static_state
+from advisor.rules import fingerprint, snapshots, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
@@ -121,7 +121,6 @@ RULE = Rule(
     needs=("model.name", "batch.micro_batch", "batch.seq_len"),
     explains=("forward", "loss", "backward"),
     marks=(
-        stated.mark("logits"),
         Mark(
             "logits-request",
             4.0,

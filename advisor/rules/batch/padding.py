@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import in_phase
@@ -55,7 +54,6 @@ RULE = Rule(
     applies=_applies,
     explains=("forward", "loss", "backward"),
     marks=(
-        stated.mark("padding"),
         Mark(
             "padding-spread",
             1.5,

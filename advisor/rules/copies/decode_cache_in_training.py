@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -36,7 +35,6 @@ RULE = Rule(
     cleared="No key-value cache is filled in training.",
     prior=-1.5,
     marks=(
-        stated.mark("decode-cache-in-training"),
         Mark("decode-cache-on", 1.5, "use_cache is on", "transformers modeling code: past_key_values are returned when use_cache is true", when=_on),
         Mark(
             "decode-cache-frame",

@@ -7,7 +7,7 @@ import re
 from advisor.deviation import extra
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import console, counters, fingerprint, remainder, snapshots, stated
+from advisor.rules import console, counters, fingerprint, remainder, snapshots
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -154,7 +154,6 @@ RULE = Rule(
     cleared="What is allocated after loading is one copy of the weights.",
     prior=-1.0,
     marks=(
-        stated.mark("duplicate-layout"),
         Mark("duplicate-layout-rotary", 4.0, "a table in each layer", "rotary caches built per block (max_seq_len x head_dim, as a buffer)", when=_rotary),
         Mark(
             "duplicate-layout-mask",

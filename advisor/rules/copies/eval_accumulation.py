@@ -7,7 +7,7 @@ import re
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.report import Doing
-from advisor.rules import counters, intervals, observed, stated
+from advisor.rules import counters, intervals, observed
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import TRAINING, in_phase
@@ -117,7 +117,6 @@ RULE = Rule(
     prior=-1.0,
     explains=("eval",),
     marks=(
-        stated.mark("eval-accumulation"),
         Mark(
             "eval-accumulation-concat",
             4.0,

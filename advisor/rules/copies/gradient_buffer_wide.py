@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -31,7 +30,6 @@ RULE = Rule(
     cleared="There is one gradient buffer, in the dtype of the weights.",
     prior=-1.2,
     marks=(
-        stated.mark("gradient-buffer-wide"),
         Mark("gradient-buffer-wide-jax", 3.5, "accumulation buffer", "optax.MultiSteps state acc_grads: one leaf for each parameter", when=_jax),
         Mark(
             "gradient-buffer-wide-fp32",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
-from advisor.rules import compared, remainder, stated
+from advisor.rules import compared, remainder
 from advisor.rules.growth import rise_within_step
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -75,7 +75,6 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
-        stated.mark("gradients-unsharded"),
         Mark("gradients-unsharded-rise", 4.0, "a whole gradient", "FSDP no_sync keeps unsharded gradients until the last micro batch", when=_rise),
         Mark(
             "gradients-unsharded-remainder",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
-from advisor.rules import stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import QUANTISED, in_phase
@@ -25,7 +24,6 @@ RULE = Rule(
     prior=-1.5,
     explains=("merge",),
     marks=(
-        stated.mark("merge-dequantizes"),
         Mark(
             "merge-dequantizes-frame",
             4.0,

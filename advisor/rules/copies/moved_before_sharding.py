@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
-from advisor.rules import counters, stated
+from advisor.rules import counters
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import gpus, in_phase, sharded, weight_bytes, wraps
@@ -55,7 +55,6 @@ RULE = Rule(
     applies=_applies,
     needs=("parallel.strategy",),
     marks=(
-        stated.mark("moved-before-sharding"),
         Mark("moved-before-sharding-wrap", 3.0, "whole while divided", "torch distributed/fsdp: a unit at a time is materialised and divided", when=_at_wrap),
         Mark("moved-before-sharding-stated", 3.0, "an early move", "FSDP and ZeRO-3 move each unit themselves", when=_stated),
         Mark(

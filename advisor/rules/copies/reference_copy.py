@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import remainder, stated
+from advisor.rules import remainder
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -73,7 +73,6 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
-        stated.mark("reference-copy"),
         Mark(
             "reference-copy-resident",
             1.5,

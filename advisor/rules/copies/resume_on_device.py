@@ -7,7 +7,7 @@ import re
 from advisor.deviation import extra
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import growth, stated
+from advisor.rules import growth
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import in_phase
@@ -48,7 +48,6 @@ RULE = Rule(
     cleared="No checkpoint is loaded on the card.",
     prior=-1.0,
     marks=(
-        stated.mark("resume-on-device"),
         Mark("resume-on-device-phase", 2.5, "while resuming", "the failing phase", when=_resuming),
         Mark("resume-on-device-map", 2.0, "read to the device", "torch.load's map_location: what it names is where tensors go", when=_device),
         Mark(

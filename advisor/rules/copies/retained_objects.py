@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import growth, observed, snapshots, stated
+from advisor.rules import growth, observed, snapshots
 from advisor.rules.growth import fills, growing, growing_card
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
@@ -25,7 +25,6 @@ RULE = Rule(
     cleared="Nothing shows objects of earlier steps or runs that keep tensors.",
     prior=-1.5,
     marks=(
-        stated.mark("retained-objects"),
         Mark(
             "retained-objects-growth",
             2.5,

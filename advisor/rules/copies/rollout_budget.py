@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import engine_share, stated, waking
+from advisor.rules import engine_share, waking
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import TRAINING, in_phase
@@ -56,7 +56,6 @@ RULE = Rule(
     prior=-0.5,
     explains=("load", "rollout", "sync"),
     marks=(
-        stated.mark("rollout-budget"),
         Mark("rollout-budget-start", 2.0, "engine start", "the reader's class of the failure text", when=_engine_start),
         Mark("rollout-budget-phase", 1.5, "while generating", "the failing phase", when=_rollout_phase),
         Mark("rollout-budget-training", -1.5, "in training", "the failing phase", when=_training),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import observed, snapshots, stated, waking
+from advisor.rules import observed, snapshots, waking
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -82,7 +82,6 @@ RULE = Rule(
     applies=_applies,
     explains=("forward", "loss", "backward", "step"),
     marks=(
-        stated.mark("rollout-resident"),
         Mark(
             "rollout-resident-awake",
             3.0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint, intervals, stated
+from advisor.rules import fingerprint, intervals
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import TRAINING, in_phase, sharded, weight_bytes
@@ -34,7 +34,6 @@ RULE = Rule(
     prior=-1.0,
     explains=("save",),
     marks=(
-        stated.mark("save-gather"),
         Mark("save-gather-phase", 2.0, "while saving", "the failing phase", when=_saving),
         Mark("save-gather-training", -2.0, "in training", "the failing phase", when=_training),
         Mark(

@@ -6,7 +6,7 @@ import re
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import counters, fingerprint, rises, stated
+from advisor.rules import counters, fingerprint, rises
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import ADAPTER
@@ -101,7 +101,6 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
-        stated.mark("saved-module-copy"),
         Mark("saved-module-copy-large", 2.5, "large tables", "peft ModulesToSaveWrapper deep-copies the module and keeps the original", when=_large),
         Mark(
             "saved-module-copy-told",

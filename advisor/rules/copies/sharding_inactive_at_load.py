@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import extra
 from advisor.evidence import Evidence
-from advisor.rules import counters, observed, stated
+from advisor.rules import counters, observed
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import QUANTISED, gpus, in_phase, loads_weights, moved_whole, names_more_gpus, sharded, weight_bytes, wraps
@@ -86,7 +86,6 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
-        stated.mark("sharding-inactive-at-load"),
         Mark("sharding-inactive-wrapping", -4.5, "while it is divided", "the failing frames", when=_wrapping),
         Mark("sharding-inactive-loading", 1.5, "fails while loading", "from_pretrained runs before FSDP or ZeRO wraps the model", when=_loading),
         Mark(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import stated, waking
+from advisor.rules import waking
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import in_phase
@@ -22,7 +22,6 @@ RULE = Rule(
     prior=-1.0,
     explains=("sync",),
     marks=(
-        stated.mark("weight-sync-overlap"),
         Mark("weight-sync-phase", 2.5, "at the hand-over", "the failing phase", when=_sync),
         Mark(
             "weight-sync-wake",

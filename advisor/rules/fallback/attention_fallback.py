@@ -8,7 +8,7 @@ from itertools import pairwise
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import counters, fingerprint, snapshots, stated
+from advisor.rules import counters, fingerprint, snapshots
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
@@ -157,7 +157,6 @@ RULE = Rule(
     prior=-1.0,
     explains=("forward", "backward", "eval"),
     marks=(
-        stated.mark("attention-fallback"),
         Mark("attention-fallback-request", 3.5, "the request is a score matrix", "softmax(Q Kᵀ) has batch x heads x seq_len² elements", when=_request),
         Mark("attention-fallback-among", 1.8, "the request can be a score matrix", "the same product; another tensor has the same size", when=_also),
         Mark(

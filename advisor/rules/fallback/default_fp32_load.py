@@ -7,7 +7,7 @@ import re
 from advisor.deviation import widened
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import counters, fingerprint, stated
+from advisor.rules import counters, fingerprint
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -160,7 +160,6 @@ RULE = Rule(
     cleared="The weights are in a 16-bit dtype, or quantised.",
     prior=-1.0,
     marks=(
-        stated.mark("default-fp32-load"),
         Mark(
             "default-fp32-default",
             1.5,

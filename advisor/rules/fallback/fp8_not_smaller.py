@@ -7,7 +7,7 @@ import re
 from advisor.deviation import extra
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import console, counters, observed, stated, tabled, tried
+from advisor.rules import console, counters, observed, tabled, tried
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.situation import near, weight_bytes
@@ -72,7 +72,6 @@ RULE = Rule(
     prior=-0.5,
     applies=_applies,
     marks=(
-        stated.mark("fp8-not-smaller"),
         Mark("fp8-not-smaller-tried", 3.5, "tried with and without", "the peak of the same run with and without it", when=_tried),
         Mark(
             "fp8-not-smaller-compute",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
-from advisor.rules import counters, growth, snapshots, stated
+from advisor.rules import counters, growth, snapshots
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.rules.tensors import WHOLE
@@ -128,7 +128,6 @@ RULE = Rule(
     cleared="Little is reserved but unallocated: the memory is in use, not fragmented.",
     prior=-1.5,
     marks=(
-        stated.mark("fragmentation"),
         Mark(
             "fragmentation-enough",
             3.5,

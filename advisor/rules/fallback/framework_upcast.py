@@ -7,7 +7,7 @@ import re
 from advisor.deviation import widened
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import rises, stated, tried
+from advisor.rules import rises, tried
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import ADAPTER, QUANTISED, in_phase, parameters, sharded
@@ -88,7 +88,6 @@ RULE = Rule(
     cleared="Parameters stay in the dtype in which they were loaded.",
     prior=-1.2,
     marks=(
-        stated.mark("framework-upcast"),
         Mark(
             "framework-upcast-fsdp2",
             1.5,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import observed, snapshots, stated, tried
+from advisor.rules import observed, snapshots, tried
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.run import Run
@@ -40,7 +40,6 @@ RULE = Rule(
     cleared="No private pool holds a noticeable share of the card.",
     prior=-1.5,
     marks=(
-        stated.mark("graph-pools"),
         Mark("graph-pools-private", 3.0, "private pools", "c10 CUDACachingAllocator prints what private pools hold (graphs, MemPool)", when=_private),
         Mark("graph-pools-large", 2.5, "large pools", "the same counter", when=_large),
         Mark(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.deviation import widened
 from advisor.evidence import Evidence
-from advisor.rules import compared, rises, stated, tried
+from advisor.rules import compared, rises, tried
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share
@@ -78,7 +78,6 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
-        stated.mark("kbit-upcast"),
         Mark(
             "kbit-upcast-frame",
             4.5,

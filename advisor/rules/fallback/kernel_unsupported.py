@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint, stated
+from advisor.rules import fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.shares import guessed
@@ -42,7 +42,6 @@ RULE = Rule(
     cleared="The card supports the dtype and the kernels that were asked for.",
     prior=-1.2,
     marks=(
-        stated.mark("kernel-unsupported"),
         Mark("kernel-unsupported-bf16", 3.0, "no bf16", "CUDA programming guide: bf16 from compute capability 8.0", when=_bf16),
         Mark(
             "kernel-unsupported-scores",

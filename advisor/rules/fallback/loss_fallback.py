@@ -7,7 +7,7 @@ import re
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import fingerprint, stated
+from advisor.rules import fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.run import Run
@@ -59,7 +59,6 @@ RULE = Rule(
     prior=-1.2,
     applies=_applies,
     marks=(
-        stated.mark("loss-fallback"),
         Mark("loss-fallback-request", 4.0, "whole logits", "a fused linear cross entropy holds one chunk of logits", when=_request),
         Mark(
             "loss-fallback-frame",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint, stated, versions_told
+from advisor.rules import fingerprint, versions_told
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import in_phase
@@ -22,7 +22,6 @@ RULE = Rule(
     prior=-1.0,
     explains=("step",),
     marks=(
-        stated.mark("optimizer-temporary"),
         Mark(
             "optimizer-temporary-foreach",
             4.5,

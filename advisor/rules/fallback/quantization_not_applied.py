@@ -7,7 +7,7 @@ import re
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import console, counters, fingerprint, stated
+from advisor.rules import console, counters, fingerprint
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import QUANTISED, in_phase, near, weight_bytes
@@ -103,7 +103,6 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
-        stated.mark("quantization-not-applied"),
         Mark("quantization-not-applied-told", 2.8, "as large as in 16 bit", "2 bytes a parameter; bitsandbytes holds half a byte or one", when=_told),
         Mark(
             "quantization-not-applied-mxfp4",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
-from advisor.rules import counters, fingerprint, snapshots, stated
+from advisor.rules import counters, fingerprint, snapshots
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -99,7 +99,6 @@ RULE = Rule(
     cleared="No bucket or all-gather buffer is at the failing moment.",
     prior=-1.2,
     marks=(
-        stated.mark("communication-buffers"),
         Mark("communication-buffers-bucket", 3.0, "a bucket", "DeepSpeed zero config reduce_bucket_size, allgather_bucket_size: elements", when=_bucket),
         Mark("communication-buffers-unit", 1.0, "a gathered unit", "FSDP gathers a unit into one buffer", when=_unit),
         Mark(

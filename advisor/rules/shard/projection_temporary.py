@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.run import Run
@@ -24,7 +23,6 @@ RULE = Rule(
     cleared="No low-rank projection is decomposed.",
     prior=-1.2,
     marks=(
-        stated.mark("projection-temporary"),
         Mark(
             "projection-temporary-frame",
             4.5,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import counters, observed, spreading, stated, static_state
+from advisor.rules import counters, observed, spreading, static_state
 from advisor.rules.hardware.capacity import least_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
@@ -107,7 +107,6 @@ RULE = Rule(
     prior=-1.0,
     applies=_applies,
     marks=(
-        stated.mark("replicated-state"),
         Mark(
             "replicated-state-ddp",
             1.0,

@@ -6,7 +6,6 @@ import re
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.run import Run
@@ -33,7 +32,6 @@ RULE = Rule(
     cleared="No allocation had to be tried again.",
     prior=-0.5,
     marks=(
-        stated.mark("allocator-retries"),
         Mark("allocator-retries-count", 3.0, "retries", "torch.cuda.memory_stats num_alloc_retries; memory_summary 'cudaMalloc retries'", when=_retries),
         Mark(
             "allocator-retries-flush",

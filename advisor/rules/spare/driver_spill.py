@@ -6,7 +6,6 @@ import re
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import stated
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.run import Run
@@ -71,7 +70,6 @@ RULE = Rule(
     cleared="No more is allocated than the card has.",
     prior=-0.5,
     marks=(
-        stated.mark("driver-spill"),
         Mark(
             "driver-spill-beyond",
             4.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import observed, stated, static_state, tried
+from advisor.rules import observed, static_state, tried
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
@@ -71,7 +71,6 @@ RULE = Rule(
     prior=-0.5,
     applies=_applies,
     marks=(
-        stated.mark("needless-offload"),
         Mark("needless-offload-fits", 3.0, "fits without", "the estimate of the run without offloading", when=_fits_without),
         Mark("needless-offload-tried", 3.5, "tried without", "a figure of a try says that it ran: with the state on the card it fits", when=_tried),
         Mark("needless-offload-measured", 3.0, "room on the card", "what is in use, and the state by the estimate's ledger", when=_measured),

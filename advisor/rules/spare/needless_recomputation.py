@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import observed, stated, tried
+from advisor.rules import observed, tried
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom
@@ -55,7 +55,6 @@ RULE = Rule(
     prior=-0.5,
     applies=_applies,
     marks=(
-        stated.mark("needless-recomputation"),
         Mark("needless-recomputation-fits", 3.0, "fits without", "the estimate of the run without checkpointing", when=_fits_without),
         Mark("needless-recomputation-tried", 3.5, "tried without", "a figure of a try says that it ran: with the activations kept it fits", when=_tried),
         Mark("needless-recomputation-free", 2.0, "most of the card is free", "what is printed in use, against the card", when=_much_free),

@@ -6,7 +6,7 @@ from advisor.arithmetic.outside import CONTEXT_EAGER, NCCL
 from advisor.deviation import foreign
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import counters, observed, processes, stated
+from advisor.rules import counters, observed, processes
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.rules.situation import colocated, gpus
@@ -111,7 +111,6 @@ RULE = Rule(
     cleared="Free memory and what this process holds account for the whole card: no other process.",
     prior=-1.5,
     marks=(
-        stated.mark("other-process"),
         Mark("other-process-remainder", 4.0, "memory of others", "identity capacity = free + sum over processes (cudaMemGetInfo, NVML)", when=_remainder),
         Mark("other-process-unaccounted", 3.0, "not accounted for", "the same identity, with a context as large as it gets", when=_unaccounted),
         Mark("other-process-most", 1.5, "others hold most", "the same identity", when=_most),
