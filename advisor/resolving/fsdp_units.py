@@ -13,10 +13,12 @@ BY_A_WORD = "transformers 4.45 to 5.9 training_args.py FSDPOption.AUTO_WRAP: onl
 
 def settle(draft: Draft) -> None:
     """``parallel.wrap.blocks``, where a script or the Trainer's words decide it."""
-    for where, key, value in draft.evidence.seen_keys:
+    keys = draft.evidence.seen_keys
+    by_name = any(key.lower().endswith("auto_wrap_policy") and str(value).upper() != "NO_WRAP" for _, key, value in keys)  # of accelerate or its environment
+    for where, key, value in keys:
         if key == "code.one-unit":
             draft.infer("parallel.wrap.blocks", "root", f"FSDP is called without auto_wrap_policy ({where})")
-        elif key == "fsdp" and draft.framework in family.ACCELERATE and _without_policy(value):
+        elif key == "fsdp" and not by_name and draft.framework in family.ACCELERATE and _without_policy(value):
             version = draft.major_minor("transformers")
             if version is None:
                 draft.assume(

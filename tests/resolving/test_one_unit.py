@@ -92,3 +92,11 @@ def test_what_a_version_derived_within_a_section_goes_with_that_version() -> Non
         for known in (changed, again):
             wrap = known.job.parallel.wrap
             assert wrap is None or wrap.embeddings is None
+
+
+def test_a_policy_that_stands_elsewhere_decides() -> None:
+    axolotl = "base_model: meta-llama/Llama-3.1-8B\nfsdp:\n  - full_shard\nfsdp_config:\n  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\nmicro_batch_size: 1\n"
+    for text, blocks in ((axolotl, None), (axolotl.replace("  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n", "  fsdp_offload_params: false\n"), "root")):
+        found = read([("config.yaml", text)])
+        wrap = resolve(found.job, found.evidence).job.parallel.wrap
+        assert (wrap.blocks if wrap is not None else None) == blocks
