@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from advisor.architecture.keys import ConfigError
-from advisor.diagnosis import deciding, following, inconsistent, question, saving, sufficing
+from advisor.diagnosis import deciding, following, inconsistent, question, saving
 from advisor.diagnosis.as_it_runs import as_it_runs
 from advisor.diagnosis.outcome import outcome, relevant
 from advisor.diagnosis.phase import phase_of
@@ -47,14 +47,11 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None, allow
     run, notes = _resolved(reading.job, evidence)
     judgement = engine.judge(run, evidence)
     real = as_it_runs(run, evidence, judgement.findings)
-    if evidence.failure is not None:
-        room = evidence.failure.capacity_bytes or (real.usable[0] if real.usable is not None else None)
-        judgement = replace(judgement, findings=sufficing.weighed(saving.with_savings(judgement.findings, real), real, room))
     ledger, written = ledger_of(real), ledger_of(run)
     asked = _asked(judgement.findings, run, evidence)
     verdict, sentence = outcome(run, real, evidence, judgement, asked)
     findings, cleared = relevant(judgement, run, evidence, verdict)
-    findings = saving.with_savings(findings, real) if evidence.failure is None else findings
+    findings = saving.with_savings(findings, real)
     failure = evidence.failure
     usable = real.usable
     return Report(
