@@ -24,9 +24,15 @@ PATHS = [
 SEEN = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
 
 
+# colours are between two themes, or an old value's are fading, as long as something moves; a spinner that never ends is not waited for
+STILL = """() => !document.querySelector('[data-stale=true]')
+  && !document.getAnimations().some(a => a.playState === 'running' && a.effect && a.effect.getTiming().iterations !== Infinity)"""
+
+
 def whole(page: Any) -> None:
     page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]') && !document.querySelector('[data-testid=stSpinner]')")
     page.wait_for_timeout(300)
+    page.wait_for_function(STILL)
 
 
 UNNAMED = """() => {
