@@ -10,6 +10,8 @@ import gc
 import json
 import os
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +35,42 @@ def sending() -> Iterator[set[int]]:
 
     with patched([(Recorder, "_run", noting)]):
         yield given
+
+
+@contextlib.contextmanager
+def letting_go_late() -> Iterator[None]:
+    """What gloo's own thread lets go of ends when the next operator begins, and before the run is over: never in the middle of a statement of ours."""
+    from advisor.simulation.patching import patched
+    from advisor.simulation.recorder import Recorder
+
+    late: list[int] = []
+    home = threading.get_ident()
+    gone, run, close = Recorder._gone, Recorder._run, Recorder.close
+
+    def noting(self: Any, key: int, number: int) -> None:
+        if threading.get_ident() == home:
+            return gone(self, key, number)
+        self._live.pop(key, None)  # at once: the next storage may lie at the same address
+        self._away.pop(key, None)
+        self._keep.pop(number, None)
+        return late.append(number)
+
+    def ended(self: Any) -> None:
+        while late:
+            number = late.pop(0)
+            self.died(self._alias.pop(number, number))
+
+    def running(self: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        ended(self)
+        return run(self, function, args, kwargs)
+
+    def closing(self: Any) -> None:
+        time.sleep(0.05)  # gloo's thread is woken with ours when a collective is done
+        ended(self)
+        close(self)
+
+    with patched([(Recorder, "_gone", noting), (Recorder, "_run", running), (Recorder, "close", closing)]):
+        yield
 
 
 @contextlib.contextmanager
@@ -120,7 +158,7 @@ def seen(job: dict[str, Any], **how: Any) -> list[list[Any]]:
     real, ring = how.get("device") == "cpu", (job["parallel"].get("context") or 1) > 1
     with contextlib.ExitStack() as entered:
         given = entered.enter_context(sending())
-        for made_good in ((copying_to_host,) if real else ()) + ((fused_on_cpu,) if real and ring else ()):
+        for made_good in ((letting_go_late, copying_to_host) if real else ()) + ((fused_on_cpu,) if real and ring else ()):
             entered.enter_context(made_good())
         entered.enter_context(uncollected())
         recorder = record(resolve(read_job(job)), autocast=None, attention="auto" if ring else "math", **how)

@@ -109,6 +109,11 @@ WATCHED = {
     "four stages": (0, 1, 2, 3), **dict.fromkeys(RINGS, (0, 1)), **dict.fromkeys(RINGS_OF_FOUR, (0, 3)),
 }  # fmt: skip
 Row = tuple[str, int, str, tuple[int, ...], str, str, str]
+# What collectives are given and return, flat: gathered units and FSDP2's reductions; DDP's buffers; FSDP1's whole gradients, and their shards.
+BUFFERS = {
+    ("aten::empty.memory_format", "forward"), ("aten::empty.memory_format", "backward"),
+    ("aten::cat", "forward"), ("aten::cat", "backward"), ("aten::empty_like", "backward"),
+}  # fmt: skip
 
 
 def _job(sections: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +151,7 @@ def _left(rows: list[list[Any]]) -> list[Row]:
         if (operator == "aten::split.Tensor" and phase == "backward" and not module.count("rotary")) or (dtype == "int32" and len(shape) == 1):
             continue  # gloo's clone; DDP's bucket order
         named = "a bucket" if operator in ("aten::mul.out", "aten::copy_") else operator
-        flat = kind != "birth" and len(shape) == 1 and (named == "aten::empty.memory_format" or (named == "aten::cat" and phase == "forward" and not module))
+        flat = kind != "birth" and len(shape) == 1 and (named, phase) in BUFFERS
         (sent if flat or kind == "sent" else found).append((kind, size, named, tuple(shape), dtype, phase, module))
     ordered = [row for kind, run in groupby(found, key=lambda r: r[0]) for row in (sorted(run) if kind == "death" else run)]
     return ordered + sorted(sent)
