@@ -72,6 +72,7 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
     import transformers
 
     from advisor.simulation import allocator, extrapolating, snapshot, timeline
+    from advisor.simulation.allocator_settings import Settings
     from advisor.simulation.ranks import looking
     from advisor.simulation.step import STEPS, record
 
@@ -96,7 +97,11 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
     modes = outside.modes(run)
     replays = {
         mode: allocator.replay(
-            events, sizes, settings=allocator.Settings.of(written, expandable=mode == "expandable"), streams=streams, trace=bool(request.get("snapshot"))
+            events,
+            sizes,
+            settings=Settings.of(written, expandable=mode == "expandable"),
+            streams=streams,
+            trace=bool(request.get("snapshot")),
         )
         for mode in modes
     }

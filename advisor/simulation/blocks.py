@@ -1,8 +1,11 @@
-"""Blocks of memory in pools: the caching allocator's free lists, ordered by size and then by address."""
+"""Blocks of memory in pools: the caching allocator's free lists, ordered by size and then by address.
+
+A free block's place in that order is one number, size before address, which lists keep and bisect faster than pairs.
+"""
 
 from __future__ import annotations
 
-import bisect
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 
 from advisor.units import MIB
@@ -13,6 +16,7 @@ SMALL_SEGMENT = 2 * MIB
 MIDDLE = 10 * MIB
 MIDDLE_SEGMENT = 20 * MIB
 LARGE_ROUND = 2 * MIB
+ADDRESS_BITS = 56  # of a place in the order: addresses here begin below 2^47, and a pool's range of them is 2^40
 
 
 @dataclass(slots=True, eq=False)
@@ -38,34 +42,32 @@ class Pool:
 
     small: bool
     stream: int = 0
-    order: list[tuple[int, int]] = field(default_factory=list)
-    at: dict[int, Block] = field(default_factory=dict)
-    unmapped: dict[int, Block] = field(default_factory=dict)
+    order: list[int] = field(default_factory=list)
+    at: dict[int, Block] = field(default_factory=dict)  # by place in the order
+    unmapped: dict[int, Block] = field(default_factory=dict)  # by address
 
     def put(self, block: Block) -> None:
         """Make a block free to take."""
         block.free = True
-        bisect.insort(self.order, (block.size, block.address))
-        self.at[block.address] = block
+        place = block.size << ADDRESS_BITS | block.address
+        insort(self.order, place)
+        self.at[place] = block
 
     def take(self, block: Block) -> None:
         """Remove a block from the free ones."""
-        self.order.pop(bisect.bisect_left(self.order, (block.size, block.address)))
-        del self.at[block.address]
+        place = block.size << ADDRESS_BITS | block.address
+        del self.order[bisect_left(self.order, place)], self.at[place]
         block.free = False
 
-    def fitting(self, size: int, *, expandable: bool) -> Block | None:
-        """The best fit: the smallest, lowest block that is large enough; of a block at an expandable end, what it could grow to counts."""
-        index = bisect.bisect_left(self.order, (size, -1))
-        if index == len(self.order):
-            return None
-        block = self.at[self.order[index][1]]
-        while expandable and block.expandable and index + 1 < len(self.order):
-            other = self.at[self.order[index + 1][1]]
+    def unstretched(self, index: int) -> int:
+        """The first fit from ``index`` on that is not at the end of mapped memory, where it could become larger than the next fit."""
+        block = self.at[self.order[index]]
+        while block.expandable and index + 1 < len(self.order):
+            other = self.at[self.order[index + 1]]
             if _could_be(other) >= _could_be(block):
                 break
             block, index = other, index + 1
-        return block
+        return index
 
     def merge(self, block: Block, other: Block | None) -> None:
         """Grow a block (in no list) over a free neighbour that is alike mapped; the neighbour leaves its list."""
@@ -87,9 +89,10 @@ class Pool:
 
     def split(self, block: Block, size: int) -> Block:
         """Cut a block to ``size``; returns the rest, linked behind it and in no list."""
-        rest = Block(block.address + size, block.size - size, block.segment, self, block, block.next, mapped=block.mapped, expandable=block.expandable)
-        if block.next is not None:
-            block.next.previous = rest
+        after = block.next
+        rest = Block(block.address + size, block.size - size, block.segment, self, block, after, False, block.mapped, block.expandable)
+        if after is not None:
+            after.previous = rest
         block.next, block.size = rest, size
         return rest
 

@@ -5,7 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.simulation.allocator import Caching, Settings, replay
+from advisor.simulation.allocator import Caching, replay
+from advisor.simulation.allocator_settings import Settings
 from advisor.units import KIB, MIB
 
 EXPANDABLE = Settings(expandable=True)
@@ -120,6 +121,20 @@ def test_expandable_pages_move_where_a_segment_could_not() -> None:
     plain.free(1)
     plain.free(3)
     assert not plain.allocate(6, 40 * MIB)
+
+
+def test_pages_mapped_between_free_blocks_join_both() -> None:
+    a = Caching(capacity=100 * MIB, settings=EXPANDABLE)
+    for number in (1, 2, 3, 4, 5):
+        a.allocate(number, 20 * MIB)
+    a.free(1)
+    a.free(3)
+    a.allocate(6, 40 * MIB)  # the pages of 1 and 3 have moved: holes at 0 and 40 MiB
+    a.free(2)
+    a.free(4)
+    a.capacity = 160 * MIB  # another process has left the card
+    assert a.allocate(7, 80 * MIB)  # hole, free, hole, free from the beginning on: two pages more
+    assert (a.blocks[7].address, a.blocks[7].size, a.reserved) == (0x7F00_0000_0000, 80 * MIB, 140 * MIB)
 
 
 def test_large_blocks_are_kept_whole_under_max_split_size() -> None:
