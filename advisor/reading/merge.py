@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from advisor.architecture import presets
 from advisor.evidence import Conflict, Fact, NotUnderstood
 from advisor.job import Job, JobError, Section
 
@@ -74,8 +75,12 @@ def merge(ranked: Sequence[Ranked]) -> Merged:
 
 
 def _same_model(field: str, one: Any, other: Any) -> bool:
-    """Two spellings of one model: the hub's old name without its owner beside the one with it, a local path or a mirror of the same name."""
-    return field == "model.name" and _tail(one) == _tail(other)
+    """Two spellings of one model: the hub's old name without its owner beside the one with it, a local path or a mirror of the same name, a variant."""
+    if field != "model.name":
+        return False
+    return _tail(one) == _tail(other) or (
+        (known := presets.find(str(one))) is not None and (also := presets.find(str(other))) is not None and known.hub_id == also.hub_id
+    )
 
 
 def _tail(name: Any) -> str:

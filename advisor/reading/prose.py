@@ -9,44 +9,14 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from advisor import cards
 from advisor.architecture import presets
 from advisor.evidence import Fact
 from advisor.reading import degrees
 from advisor.reading.merge import PROSE, Ranked
 from advisor.reading.pattern import pattern as lazily
+from advisor.reading.spoken_cards import BESIDE, cards_in
+from advisor.reading.spoken_models import model_spoken_of
 
-_CARD = (
-    r"(?:NVIDIA |AMD |Tesla |GeForce |Quadro |Instinct )*(?:"
-    r"(?:A100|H100|H200|H800|A800|H20|GH200|GB200|GB300|B100|B200|B300|V100|P100|P40|T4|L4|L40S?|A10G?|A16|A30|A40|A2|MI\d{3}[XA]?|TITAN (?:RTX|V|Xp?))"
-    r"|RTX ?(?:PRO )?A?\d{4}(?: ?Ti)?(?: ?SUPER)?(?: Ada(?: Generation)?| Blackwell)?|A[456]000(?: Ada)?|GTX ?\d{3,4}(?: ?Ti)?|"
-    r"[345]0[5-9]0(?: ?Ti)?(?= (?:GPU|card|24|laptop))|TPU ?v\d\S{0,6}|"
-    r"(?:Apple )?M[1-5](?: (?:Pro|Max|Ultra))|(?:Ascend )?910B\d?"
-    r")(?:[- ](?:SXM\d?|PCIe|PCI-E|NVL|HBM\d?e?))*(?:[- ]?\d{2,3} ?G(?:i?B)?\b| ?\(\d{2,3} ?G(?:i?B)?\)|-(?:16|24|32|40|48|80|94|96|141|192)(?![\w.-]))?"
-    r"(?:[- ](?:SXM\d?|PCIe|HBM\d?e?))*"  # the size as A100-40GB, A100 (40 GB) or A100-40
-)
-_COUNTED = lazily(rf"(?<![\w.])(\d{{1,4}}) ?(?:[x×*] ?|(?:NVIDIA )?(?=(?:A|H|V|B|L|T)\d))({_CARD})(?![\w])", re.IGNORECASE)
-_AFTER = lazily(rf"(?<![\w-])({_CARD}) ?[x×*] ?(\d{{1,4}})(?![\w.])", re.IGNORECASE)
-_ALONE = lazily(rf"(?<![A-Za-z0-9_/-])({_CARD})(?![A-Za-z0-9_-])")  # a letter of Chinese may stand before and behind
-_BESIDE = lazily(rf"(?:^|[ ,;(])\d{{1,4}} ?[x×*] ?{_CARD}(?![\w-])|^\s*{_CARD}\s*(?:[,;]|$)", re.IGNORECASE)  # no part of a name or a path
-_PROCESSES = lazily(r"--nproc[-_]per[-_]node[ =](\d{1,4})(?!\d)")
-_SINGLE = lazily(r"\b(?:single|(?:only|just|on) (?:one|1))\s{1,2}(?:NVIDIA )?$", re.IGNORECASE)
-_NUMBER_ALONE = lazily(r"\b(?:a|an|one|single|my|the|two|four|\d{1,2} ?x?) ([345]0[5-9]0(?: ?Ti)?)(?![\w.,]*\d)\b", re.IGNORECASE)
-_GPUS = lazily(r"(?<![\w.])(\d{1,4}|two|four|eight|single|one) (?:gpus?|cards|gcds)\b", re.IGNORECASE)
-_NODES = lazily(r"(?<![\w.])(\d{1,4}|two|three|four|eight) nodes?\b", re.IGNORECASE)
-_WORDS = {"two": 2, "three": 3, "four": 4, "eight": 8, "single": 1, "one": 1}
-_COUNTED_CHINESE = lazily(rf"(\d{{1,3}}|[两双四八]) ?(?:张|块|卡|个)的? ?((?i:{_CARD})|[345]0[5-9]0)(?![\w-])")
-# cards that are only told by their memory: "4 GPUs with 12GB each", "a 24 GB card", "2x 24GB GPUs", "24G显存的单卡"; what a model needs or uses is none
-_SIZED_CARD = lazily(
-    r"(?<![\w.])(?:(\d{1,2}|two|three|four|eight|single|one) ?(?:[x×*] ?)?)?(?:(?<!\d)|(?<= ))(\d{1,3}) ?G(?:i?B)? "
-    r"(?:(?:of )?V?RAM )?(?:GPUs?|(?:graphics |video )?cards?)\b|"
-    r"(?<![\w.])(?:(\d{1,2}|two|four|eight|single|one|an?) )?(?:GPUs?|(?:graphics |video )?cards?) (?:with|of|having) (?:only )?(\d{1,3}) ?G(?:i?B)?\b|"
-    r"()(?<![A-Za-z0-9.])(?<!需要)(?<!需)(?<!占用)(\d{1,3}) ?G[Bb]? ?(?:显存)? ?的?(?:单卡|显卡|GPU|gpu|卡)|"
-    r"()(?:单卡|每张卡|每卡|显卡)(?:只有|显存|是|为|的|有){0,3} ?(\d{1,3}) ?G[Bb]?(?!\d)",
-    re.IGNORECASE,
-)
-_CARDS_CHINESE = lazily(r"单(?:张|块)?(?:显)?卡()|(?<![\d.])(\d{1,2}|[两双四八]) ?(?:张|块|卡)(?!\d)(?=卡|显卡|GPU|gpu|\W|[训微跑上并]|$)")
-_CHINESE_NUMBERS = {"两": 2, "双": 2, "四": 4, "八": 8}
 _SENTENCE = lazily(r"(?<=[.!?;])\s+(?=[A-Z`(])|(?<=[。！？；])\s*(?=\S)")
 _STAGE = lazily(r"(?<![A-Za-z])zero[-_ ]{0,2}\(?(?:stage[-_ ]{0,2})?[=: ]{0,2}([123])\b", re.IGNORECASE)
 _FSDP = lazily(r"(?<![\w/.-])FSDP ?-?(2|v2)?(?![\w/]|\.\w)", re.IGNORECASE)
@@ -131,8 +101,8 @@ def remarks_of(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:
 def beside(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:
     """The cards that a line of settings names in passing (``model = Qwen/Qwen2.5-1.5B, 1x L40S 48GB``); nothing else of such a line is a remark."""
     for where, text in lines:
-        if len(text) <= 200 and not {'"', "'"} & set(text) and _BESIDE.search(text) is not None:
-            for field, value in _hardware(text):
+        if len(text) <= 200 and not {'"', "'"} & set(text) and BESIDE.search(text) is not None:
+            for field, value in cards_in(text):
                 yield Ranked(Fact(field, value, "read", where, why="a remark", text=text.strip()[:200]), PROSE)
 
 
@@ -153,7 +123,7 @@ def _claims(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _found(text: str) -> Iterator[tuple[str, object]]:
-    yield from _hardware(text)
+    yield from cards_in(text)
     lowered = text.lower()
     for field, pattern in _SETTINGS if _DIGIT.search(text) and any(word in lowered for word in _SETTING_WORDS) else ():
         if (m := next((m for m in list(pattern.finditer(text))[:6] if not _OF_ALL.search(text[: m.start()])), None)) is not None:
@@ -183,63 +153,12 @@ def _lengths(text: str, lowered: str) -> Iterator[tuple[str, object]]:
             yield f"batch.lengths.{name}", value
 
 
-def _hardware(text: str) -> Iterator[tuple[str, object]]:
-    count: int | None = None
-    name: str | None = None
-    if (m := _COUNTED.search(text)) is not None:
-        count, name = int(m[1]), m[2]
-    elif (m := _AFTER.search(text)) is not None:
-        name, count = m[1], int(m[2])
-    elif (m := _ALONE.search(text)) is not None:
-        name = m[1]
-        count = 1 if _SINGLE.search(text[: m.start()]) else None
-    elif (m := _NUMBER_ALONE.search(text)) is not None:
-        name = f"RTX {m[1]}"
-    if count is None and (m := _COUNTED_CHINESE.search(text)) is not None:
-        count, name = _CHINESE_NUMBERS.get(m[1]) or int(m[1]), f"RTX {m[2]}" if m[2].isdigit() else m[2].upper()
-    sized = _SIZED_CARD.search(text) if name is None else None
-    if sized is not None:
-        groups = [g for g in sized.groups() if g is not None]
-        told, size = (groups[0] if len(groups) > 1 else ""), int(groups[-1])
-        count = count or _WORDS.get(told.lower()) or (int(told) if told.isdigit() else None)
-        if 4 <= size <= 288:
-            yield "hardware.gpu", {"name": f"a card of {size} GB", "memory_gib": float(size)}
-    if count is None and (p := _PROCESSES.search(text)) is not None:
-        count = int(p[1])
-    if count is None and (c := _CARDS_CHINESE.search(text)) is not None:
-        count = 1 if c[2] is None else _CHINESE_NUMBERS.get(c[2]) or int(c[2])
-    if (both := degrees.nodes(text)) is not None:
-        yield "hardware.nodes", both[0]
-        count = both[1]
-    if count is None and name is None:
-        if (g := _GPUS.search(text)) is not None:
-            count = _WORDS.get(g[1].lower()) or int(g[1])
-        else:
-            return
-    nodes = _NODES.search(text) if both is None else None
-    if nodes is not None:
-        told_nodes = _WORDS.get(nodes[1].lower()) or int(nodes[1])
-        yield "hardware.nodes", told_nodes
-        count = degrees.of_each(count, told_nodes) if count is not None else None
-    if count is not None and 1 <= count <= 4096:
-        yield "hardware.gpus_per_node", count
-    if name is not None and (card := _card(name.strip())) is not None:
-        yield "hardware.gpu", card
-
-
-@lru_cache(maxsize=256)
-def _card(name: str) -> str | dict[str, object] | None:
-    found = cards.find(re.sub(r" ?(?:(?<=[ -])(\d{2,3}) ?G|-(\d{2,3}))$", r"-\1\2GB", name))
-    if found is not None:
-        return found.id
-    size = re.search(r"(\d{2,3}) ?G(?:i?B)?\b", name)
-    return {"name": name[:80], "memory_gib": float(size[1])} if size else None
-
-
 @lru_cache(maxsize=512)
 def model_in(text: str) -> str | None:
-    """The first name in a text that a known model bears; a hub id before a bare name."""
+    """The first name in a text that a known model bears; a hub id before a name in words, and that before a bare name."""
     for pattern in (_ID, _BARE):
+        if pattern is _BARE and (spoken := model_spoken_of(text)) is not None:
+            return spoken
         for m in list(pattern.finditer(text))[:20]:
             name = m[1].rstrip(".,")
             if _ORDINARY.match(name) and "/" not in name and name.lower() not in presets.index() and name.lower() not in _tails():
