@@ -117,7 +117,8 @@ def _plain(
     try:
         value = codec.read(key.value) if key.value is not None else SILENT
     except (ValueError, TypeError, OverflowError) as error:
-        refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", f"{entry.field} was expected: {error}"))
+        if not key.weak:
+            refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", f"{entry.field} was expected: {error}"))
         return
     if value is SILENT and _below_one(key, entry):
         refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {key.value}", f"{entry.field} is at least 1, so this cannot run; it was not counted"))
@@ -204,7 +205,8 @@ def _derived(derive: str, raw: Mapping[str, Any], key: Key, name: str, refused: 
     try:
         return derivation.read(raw), derivation.inferred
     except (ValueError, TypeError, OverflowError) as error:
-        refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", str(error)))
+        if not key.weak:  # a remark's sentence is no setting: "--vocab-size might be inferred"
+            refused.append(NotUnderstood(f"{name}:{key.line}", f"{key.path} = {_short(key.value)}", str(error)))
         return {}, None
 
 

@@ -97,6 +97,7 @@ def _own_settings(draft: Draft) -> None:
     draft.table("parallel.sequence")
     draft.default("parallel.sequence", False, "Megatron --sequence-parallel", "off unless asked for")
     if draft.get("parallel.context") > 1:
+        draft.table("parallel.context_kind")
         draft.assume("parallel.context_kind", "ring", "the usual form", alternatives=("ulysses",))
     if draft.get("parallel.pipeline") > 1:
         draft.default("parallel.virtual_stages", 1, "no interleaving asked for")

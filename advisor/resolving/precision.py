@@ -27,6 +27,7 @@ def settle(draft: Draft) -> None:
     draft.infer("precision.gradients", weights, "a gradient has its parameter's dtype")
     _reduce(draft, mixed)
     if draft.get("precision.compute") in ("fp8", "mxfp8"):
+        draft.table("precision.fp8_recipe")
         draft.assume(
             "precision.fp8_recipe", "mxfp8" if draft.get("precision.compute") == "mxfp8" else "tensorwise", "no recipe was named", alternatives=("delayed",)
         )

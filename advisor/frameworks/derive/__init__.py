@@ -37,6 +37,7 @@ from advisor.frameworks.derive.megatron import (
     megatron_offload,
     megatron_recompute,
     mpt_config,
+    recompute_spread,
     write_megatron_offload,
     write_megatron_recompute,
 )
@@ -61,8 +62,8 @@ from advisor.frameworks.derive.rollouts import (
     write_swift_sequence,
     write_verl_budget,
 )
-from advisor.frameworks.derive.titan import titan_checkpointing, titan_model, write_titan_checkpointing
-from advisor.frameworks.derive.torchtune import torchtune_config, torchtune_model, write_torchtune_model
+from advisor.frameworks.derive.titan import titan_checkpointing, titan_model, titan_tokens, write_titan_checkpointing
+from advisor.frameworks.derive.torchtune import torchtune_config, torchtune_generated, torchtune_model, torchtune_update, write_torchtune_model
 
 __all__ = ["AS_LOADED", "DERIVATIONS", "RANK_KEY", "Derivation"]
 
@@ -104,16 +105,20 @@ DERIVATIONS: Mapping[str, Derivation] = {
     ),
     "torchtune-model": Derivation(torchtune_model, write_torchtune_model),
     "torchtune-config": Derivation(torchtune_config),
+    "torchtune-update": Derivation(torchtune_update),
+    "torchtune-generated": Derivation(torchtune_generated),
     "checkpoint-folder": Derivation(checkpoint_folder, of_paths=True),
     "litgpt-targets": Derivation(litgpt_targets, write_litgpt_targets, samples=({"method.targets": "all-linear"}, {"method.targets": "attention"})),
     "megatron-offload": Derivation(
         megatron_offload, write_megatron_offload, samples=({"offload.activations": "cpu", "offload.activation_modules": ("core_attn", "mlp_norm")},)
     ),
     "titan-model": Derivation(titan_model),
+    "titan-tokens": Derivation(titan_tokens),
     "titan-checkpointing": Derivation(
         titan_checkpointing, write_titan_checkpointing, samples=({"activations.checkpointing": "full"}, {"activations.checkpointing": "none"})
     ),
     "megatron-recompute": Derivation(megatron_recompute, write_megatron_recompute, samples=({"activations.checkpointing": "full"},)),
+    "recompute-spread": Derivation(recompute_spread),
     "rank-means-adapters": Derivation(rank_means_adapters, write_rank, samples=({"method.kind": "lora", "method.rank": 16}, {"method.kind": "full"})),
     "accumulation": Derivation(accumulation),
     "verl-reference": Derivation(verl_reference),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from advisor.frameworks.codecs import names
+from advisor.frameworks.codecs import count, names
 from advisor.job import Job
 
 
@@ -21,6 +21,21 @@ def megatron_recompute(raw: Mapping[str, Any]) -> dict[str, Any]:
         return {"activations.checkpointing": "selective", "activations.selective": {"ops": names(modules)}}
     off = granularity == "none" or ("recompute-granularity" in raw and raw["recompute-granularity"] is None)
     return {"activations.checkpointing": "none"} if off else {}
+
+
+def recompute_spread(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """``uniform`` with one layer a part keeps each layer's input, as full recomputation is counted.
+
+    Raises:
+        ValueError: parts of several layers, or only some of the layers; the job has no word for these.
+    """
+    found = {key.rsplit(".", 1)[-1].replace("-", "_"): value for key, value in raw.items() if value is not None}
+    method, layers = str(found.get("recompute_method") or "").lower(), found.get("recompute_num_layers")
+    if method == "uniform" and (layers is None or count(layers) == 1):
+        return {}
+    if found:
+        raise ValueError(f"which layers are recomputed together ({method or 'no method'}, {layers if layers is not None else 'no number of'} layers)")
+    return {}
 
 
 def write_megatron_recompute(_wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:

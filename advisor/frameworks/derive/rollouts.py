@@ -49,10 +49,11 @@ def write_verl_budget(wanted: Mapping[str, Any], _after: Job) -> dict[str, Any]:
 
 
 def verl_sft_budget(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The supervised trainer fills its passes to 8192 tokens unless told otherwise."""
-    if raw.get("data.use_dynamic_bsz") is not None and not flag(raw["data.use_dynamic_bsz"]):
+    """The engine's supervised trainer fills its passes to 8192 tokens unless told otherwise; the older one (``model.partial_pretrain``) has no such budget."""
+    dynamic, budget = raw.get("data.use_dynamic_bsz"), raw.get("data.max_token_len_per_gpu")
+    if dynamic is not None and not flag(dynamic):
         return {}
-    return {"batch.token_budget": count(raw["data.max_token_len_per_gpu"])} if raw.get("data.max_token_len_per_gpu") is not None else {}
+    return {"batch.token_budget": count(budget) if budget is not None else 8_192}
 
 
 def verl_micro(raw: Mapping[str, Any]) -> dict[str, Any]:

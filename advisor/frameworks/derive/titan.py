@@ -22,6 +22,12 @@ def titan_model(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {"model.name": known or f"{name} {flavor}".strip()} if name else {}
 
 
+def titan_tokens(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Sequences of a micro batch, where its size is given in tokens."""
+    tokens, context = raw.get("num_tokens_per_microbatch_per_dp_rank"), raw.get("max_context_length")
+    return {"batch.micro_batch": max(1, count(tokens) // max(1, count(context)))} if tokens is not None and context is not None else {}
+
+
 def titan_checkpointing(raw: Mapping[str, Any]) -> dict[str, Any]:
     """``mode`` and, for selective, an operator policy or every n-th layer."""
     mode = str(raw.get("activation_checkpoint.mode") or "").lower()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from advisor.frameworks.builders import FAMILIES, hub_id
-from advisor.frameworks.codecs import flag, targets
+from advisor.frameworks.codecs import count, flag, targets
 from advisor.job import Job
 
 
@@ -47,6 +47,23 @@ def torchtune_model(raw: Mapping[str, Any]) -> dict[str, Any]:
     elif family in FAMILIES:
         found["method.kind"] = "full"
     return found
+
+
+def torchtune_update(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Samples of one backward pass where the recipe generates first: ``batch_size`` counts prompts there."""
+    update, samples = raw.get("ppo_batch_size"), raw.get("grpo_samples")
+    if update is not None:
+        return {"batch.micro_batch": max(1, count(update) // max(1, count(raw.get("gradient_accumulation_steps") or 1)))}
+    if samples is not None and raw.get("batch_size") is not None:
+        return {"batch.micro_batch": count(raw["batch_size"]) * count(samples)}
+    return {}
+
+
+def torchtune_generated(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The prompt's bound and what is generated after it, where a recipe generates at all."""
+    generated = raw.get("max_generated_tokens") or raw.get("inference.max_generated_tokens")
+    prompt = raw.get("tokenizer.max_seq_len")
+    return {"batch.seq_len": count(prompt) + count(generated)} if generated is not None and prompt is not None else {}
 
 
 _BUILDERS = {  # hub id up to its size -> the family's module; families whose builders are named family_size

@@ -16,6 +16,7 @@ _MAX_BYTES = 1_000_000
 _NOT_A_MODEL = pattern(r"Tokenizer|Processor|Config|FeatureExtractor|Pipeline|Scheduler")
 _MODEL = pattern(r"model|net\b|module|policy|transformer|^self$", re.IGNORECASE)
 _WITH_REFERENCE = frozenset({"DPOTrainer", "KTOTrainer"})  # trl: the reference model is their second argument
+_SETTING = pattern(r"^[ \t]*[\w.]+[ \t]*=[^=]")
 _DTYPES = frozenset({"bfloat16", "float16", "float32", "half"})
 
 
@@ -32,12 +33,27 @@ def parse(text: str) -> Parsed | None:
         return None
     lines = text.splitlines()
     parsed = Parsed("python")
+    others = _registry(tree)
+    if others:
+        tree.body = [node for node in tree.body if node not in others]
+        why = "configurations of their own; one runs at a time, and the first of the file was counted. Give the one that you run"
+        parsed.notes.append((others[0].lineno, ", ".join(f"{node.name}()" for node in others)[:200], why))
     reader = _Reader(parsed, lines)
     reader.read(tree)
-    parsed.comments = list(_comments(text))
-    for number in (n for n in kept if n <= len(lines)):
+    left_out = {line for node in others for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    parsed.comments = [(line, remark) for line, remark in _comments(text) if line not in left_out]
+    for number in (n for n in kept if n <= len(lines) and _SETTING.search(lines[n - 1])):  # prose between code is no loss
         parsed.notes.append((number, lines[number - 1].strip()[:200], "this line could not be parsed as Python"))
     return parsed
+
+
+def _registry(tree: ast.Module) -> list[ast.FunctionDef]:
+    """The functions of a file of configurations, such as torchtitan's ``config_registry.py``, without the first: each takes nothing and makes one config."""
+    found = []
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and not node.args.args and node.returns is not None:
+            found += [node] if (_dotted(node.returns) or "").endswith("Config") else []
+    return found[1:]
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:

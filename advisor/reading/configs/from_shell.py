@@ -132,7 +132,7 @@ class _Script:
             self._nested(self.scope.text('"' + command.heredoc.replace('"', '\\"') + '"'), command.line + 1)
             return
         if command.heredoc is not None:
-            shell_documents.read(command.heredoc, command.line, raw, self.parsed)
+            shell_documents.read(command.heredoc, command.line, raw, self.scope, self.parsed)
         words = list(islice((field for word in raw for field in self.scope.fields(word)), _WORDS))
         while words and (match := _ASSIGNMENT.match(words[0])) is not None and not match.group(2):  # env NAME=value command
             self.assign(match.group(1), False, match.group(3), command.line, sure, expanded=True)

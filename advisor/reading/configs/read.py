@@ -9,7 +9,7 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from advisor.evidence import Fact
+from advisor.evidence import Fact, NotUnderstood
 from advisor.frameworks.decode import decode
 from advisor.frameworks.key import Key, Unread
 from advisor.frameworks.table import Table, canonical, names, of_framework, stack, table
@@ -177,7 +177,7 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
     if top is not None and top.framework and (runs or top.name not in LAYERS):
         facts.setdefault("framework.name", _framework_fact(top, parsed, name))
     if top is not None and top.framework and of_framework(top.framework) != top.name:
-        _own_defaults(top, facts, f"{name}:{parsed.keys[0].line if parsed.keys else 1}")
+        _own_defaults(top, facts, f"{name}:{parsed.keys[0].line if parsed.keys else 1}", _unsaid(keys, tables))
     if framework is None and not facts and not sure:
         return None
     refused = (
@@ -185,7 +185,7 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
         if framework or parsed.form in ("yaml", "json", "toml")
         else tuple(item for position, item in enumerate(decoded.not_understood) if "no table" not in item.why)
     )
-    refused = (*disagreements.both_engines(keys, framework, name), *refused)
+    refused = tuple(dict.fromkeys((*disagreements.both_engines(keys, framework, name), *_lost(parsed, name), *refused)))
     seen = tuple((f"{name}:{k.line}", k.path, str(k.value) if isinstance(k.value, Unread) else k.value) for k in keys[:_MAX_SEEN])
     seen = (*seen, *((f"{name}:{line}", key, value) for line, key, value in own_program.findings(parsed, framework)))
     kind = f"{top.title} {_KINDS[parsed.form]}" if top else _KINDS[parsed.form]
@@ -225,12 +225,26 @@ def _worth(parsed: Parsed, tables: tuple[Table, ...]) -> bool:
     return len(known) >= (1 if parsed.form == "shell" else 2)
 
 
-def _own_defaults(top: Table, facts: dict[str, Fact], where: str) -> None:
+def _unsaid(keys: list[Key], tables: tuple[Table, ...]) -> frozenset[str]:
+    """Fields that a key is for whose value could not be read: the default is not what runs there."""
+    unread = [key for key in keys if isinstance(key.value, Unread) and not key.weak]
+    return frozenset(field for key in unread for t in tables for entry in t.entries_for(key.path) if not entry.weak for field in entry.all_fields)
+
+
+def _lost(parsed: Parsed, name: str) -> Iterable[NotUnderstood]:
+    """What could not be taken apart at all."""
+    for line, text, why in parsed.notes:
+        yield NotUnderstood(f"{name}:{line}", text, why)
+
+
+def _own_defaults(top: Table, facts: dict[str, Fact], where: str, unsaid: frozenset[str]) -> None:
     """Defaults of a framework that the job can name only by what it is built on (slime is Megatron-LM there), so that resolving would not find them."""
     for default in top.defaults:
         held = ((facts[field].value if field in facts else None, wanted) for field, wanted in default.when.items())
         if all(value in (wanted if isinstance(wanted, list) else [wanted]) for value, wanted in held):
             for field, value in default.fields.items():
+                if field in unsaid:
+                    continue
                 facts.setdefault(field, Fact(field, value, "inferred", where=where, why=f"{top.title}, by default: {default.source}"))
 
 

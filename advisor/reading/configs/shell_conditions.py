@@ -64,6 +64,9 @@ def _test(text: str, scope: Scope) -> bool | None:
         return _numbers(f"{left} {_NUMERIC[match.group(2)]} {right}", scope)
     if (match := re.match(r"^(.+?)\s*(==|!=|=)\s*(.*)$", text, re.DOTALL)) is not None:
         left, right = scope.text(match.group(1)), scope.text(match.group(3))
+        if not left or not right:  # [ "$3" == "" ]: whether the other is empty
+            empty = _empty(match.group(3) if not left else match.group(1), scope)
+            return None if empty is None else empty == (match.group(2) != "!=")
         if "$" in left or "$" in right or "`" in left + right:
             return None
         same = fnmatchcase(left, right) if any(s in match.group(3) for s in "*?") and len(right) < 60 else left == right

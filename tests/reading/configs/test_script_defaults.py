@@ -1,0 +1,154 @@
+"""What a script or a config leaves to a default of its own: positional arguments, documents that it writes, recipes whose batch counts prompts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from advisor.reading import read
+from advisor.reading.configs import ConfigReading, read_config
+from advisor.run import resolve
+
+
+def reading(text: str, name: str = "run.sh") -> ConfigReading:
+    found = read_config(name, text)
+    assert found is not None
+    return found
+
+
+def facts(text: str, name: str = "run.sh") -> dict[str, Any]:
+    return {fact.field: fact.value for fact in reading(text, name).facts}
+
+
+CHAT = (
+    "deepspeed main.py --actor_model_name_or_path a/b-7B --critic_model_name_or_path a/c --actor_zero_stage $STAGE "
+    "--per_device_training_batch_size 1 --max_prompt_seq_len 256 --max_answer_seq_len 256 --actor_gradient_checkpointing"
+)
+
+
+@pytest.mark.parametrize("test", ['[ "$STAGE" == "" ]', '[[ $STAGE = "" ]]', '[ -z "$STAGE" ]'])
+def test_a_missing_argument_takes_the_default_of_the_script(test: str) -> None:
+    assert facts(f"STAGE=$1\nif {test}; then\n  STAGE=3\nfi\n{CHAT}")["parallel.strategy"] == "zero3"
+
+
+def test_an_unknown_setting_is_not_given_the_frameworks_default() -> None:
+    found = reading(f"STAGE=$1\n{CHAT}")
+    assert found.framework == "deepspeed-chat"
+    assert "parallel.strategy" not in {fact.field for fact in found.facts}
+    assert any(item.text.startswith("actor_zero_stage = $1") for item in found.not_understood)
+
+
+def test_a_document_is_filled_as_the_shell_fills_it() -> None:
+    text = (
+        "S=3\nMODE=$1\ncat > ds.json << EOF\n{\n"
+        '  "train_micro_batch_size_per_gpu": $UNKNOWN,\n  "gradient_accumulation_steps": ${A:-1},\n  "zero_optimization": {"stage": $S}\n}\nEOF\n'
+        "deepspeed --num_gpus 2 train.py --deepspeed_config ds.json\n"
+    ).replace("${A:-1}", "4")
+    found = facts(text)
+    assert (found["parallel.strategy"], found["batch.gradient_accumulation"]) == ("zero3", 4)
+    assert "batch.micro_batch" not in found
+
+
+def test_a_remark_about_a_flag_is_no_setting() -> None:
+    text = (
+        "X=(\n  --seq-length 4096 # --vocab-size might be inferred\n)\ntorchrun pretrain_gpt.py ${X[@]} --micro-batch-size 1 --num-layers 2 --vocab-size 128\n"
+    )
+    assert not any("vocab-size" in item.text for item in reading(text).not_understood)
+
+
+def test_what_two_branches_say_is_listed_once() -> None:
+    text = 'CMD="pretrain_gpt.py --micro-batch-size 1 --tensor-model-parallel-size 2 --patch-dim 14"\npython $CMD\npython $CMD\n'
+    listed = [item for item in reading(text).not_understood if item.text.startswith("patch-dim")]
+    assert len(listed) == 1
+
+
+@pytest.mark.parametrize(("method", "layers", "listed"), [("uniform", "1", False), ("uniform", "4", True), ("block", "10", True)])
+def test_recomputation_of_each_layer_is_full_recomputation(method: str, layers: str, listed: bool) -> None:
+    text = f"python pretrain_gpt.py --micro-batch-size 1 --recompute-granularity full --recompute-method {method} --recompute-num-layers {layers}"
+    found = reading(text)
+    assert {f.field: f.value for f in found.facts}["activations.checkpointing"] == "full"
+    assert any("recompute-method" in item.text for item in found.not_understood) is listed
+
+
+VERL = (
+    "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=a/b-7B actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"
+)
+
+
+def test_the_older_supervised_trainer_of_verl_pads_and_the_newer_fills_a_budget() -> None:
+    older = facts("torchrun -m verl.trainer.fsdp_sft_trainer data.micro_batch_size=4 model.partial_pretrain=a/b-7B")
+    assert (older["parallel.strategy"], older["activations.sequence_packing"], older["objective"]) == ("fsdp2", "padded", "sft")
+    assert "batch.token_budget" not in older
+    newer = facts("torchrun -m verl.trainer.sft_trainer engine=fsdp model.path=a/b-7B")
+    assert newer["batch.token_budget"] == 8192
+    assert "batch.token_budget" not in facts("torchrun -m verl.trainer.sft_trainer data.use_dynamic_bsz=False model.path=a/b-7B")
+    told = facts("torchrun -m verl.trainer.fsdp_sft_trainer model.strategy=fsdp use_remove_padding=true model.partial_pretrain=a/b-7B")
+    assert (told["parallel.strategy"], told["activations.sequence_packing"]) == ("fsdp1", "padding-free")
+
+
+@pytest.mark.parametrize(("version", "packing"), [("0.6.1", "padded"), ("0.7.0", "padding-free")])
+def test_padding_in_verl_by_version(version: str, packing: str) -> None:
+    found = read([("run.sh", f"{VERL}\n"), ("pip.txt", f"verl=={version}\n")])
+    run = resolve(found.job.but(framework={"versions": {"verl": version}}), found.evidence)
+    assert run.facts["activations.sequence_packing"].value == packing
+
+
+def test_sequence_ranks_of_verl_exchange_heads() -> None:
+    found = read([("run.sh", f"{VERL} actor_rollout_ref.actor.ulysses_sequence_parallel_size=2\n")])
+    assert resolve(found.job, found.evidence).facts["parallel.context_kind"].value == "ulysses"
+
+
+TUNE = "model:\n  _component_: torchtune.models.llama3_2.llama3_2_3b\ntokenizer:\n  _component_: t\n  max_seq_len: 512\ncheckpointer:\n  _component_: c\n"
+
+
+def test_torchtunes_ppo_counts_prompts_in_its_batch() -> None:
+    text = (
+        TUNE
+        + "batch_size: 64\nppo_batch_size: 32\ngradient_accumulation_steps: 4\nmax_generated_tokens: 58\nloss:\n  _component_: torchtune.rlhf.loss.PPOLoss\n"
+    )
+    found = facts(text, "ppo.yaml")
+    assert (found["batch.micro_batch"], found["batch.seq_len"], found["objective"]) == (8, 570, "ppo")
+    assert (found["reference"], found["critic"], found["reward"]) == ("copy", "copy", "copy")
+
+
+def test_torchtunes_grpo_takes_every_sample_at_once() -> None:
+    text = TUNE + "batch_size: 1\ngrpo_samples: 16\nmax_generated_tokens: 512\nloss:\n  _component_: torchtune.dev.grpo.loss.GRPOSimpleLoss\n"
+    found = facts(text, "grpo.yaml")
+    assert (found["batch.micro_batch"], found["batch.generations"], found["objective"]) == (16, 16, "grpo")
+
+
+def test_torchtunes_group_of_training_settings() -> None:
+    text = TUNE + "orchestration:\n  num_training_workers: 2\ntraining:\n  batch_size: 16\n  enable_activation_offloading: true\n"
+    found = facts(text, "async.yaml")
+    assert (found["batch.micro_batch"], found["offload.activations"], found["hardware.gpus_per_node"]) == (16, "cpu", 2)
+
+
+REGISTRY = """
+from torchtitan.config import ParallelismConfig, TrainingConfig
+from torchtitan.trainer import Trainer
+
+def small() -> Trainer.Config:
+    return Trainer.Config(
+        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=4 * 2048, max_context_length=2048),
+        activation_checkpoint=SelectiveAC.Config(),
+    )
+
+def large() -> Trainer.Config:
+    # the head stays in fp32
+    return Trainer.Config(parallelism=ParallelismConfig(tensor_parallel_degree=8), activation_checkpoint=FullAC.Config())
+"""
+
+
+def test_of_a_registry_of_configurations_one_is_counted() -> None:
+    found = reading(REGISTRY, "config_registry.py")
+    taken = {fact.field: fact.value for fact in found.facts}
+    assert found.framework == "torchtitan"
+    assert (taken["batch.micro_batch"], taken["batch.seq_len"], taken["activations.checkpointing"]) == (4, 2048, "selective")
+    assert "parallel.tensor" not in taken and "precision.weights" not in taken
+    assert any("large()" in item.text for item in found.not_understood)
+
+
+def test_a_setting_that_cannot_be_parsed_is_listed() -> None:
+    found = reading("args = TrainingArguments(per_device_train_batch_size=3)\nlora_r = 16 = 8\n", "t.py")
+    assert any(item.text.startswith("lora_r = 16") for item in found.not_understood)
