@@ -16,6 +16,7 @@ from advisor.evidence import Conflict, Fact, NotUnderstood
 from advisor.job import Job, JobError, Section
 
 PRINTED, COMMAND, SCRIPT, CONFIG, LAYER, PROSE, GUESS = 60, 50, 40, 40, 30, 10, 5
+NAMED_FIRST = frozenset(("model.name", "hardware.gpu"))  # of remarks: people name what they train, and on what, before they compare it
 REASONS: Mapping[int, str] = {
     PRINTED: "what the log prints of the run itself",
     COMMAND: "the command line overrides files",
@@ -62,7 +63,8 @@ def merge(ranked: Sequence[Ranked]) -> Merged:
         if earlier is None:
             chosen[field] = item
             continue
-        winner, loser = (item, earlier) if item.rank >= earlier.rank else (earlier, item)
+        first = item.rank == PROSE and field in NAMED_FIRST
+        winner, loser = (item, earlier) if item.rank > earlier.rank or (item.rank == earlier.rank and not first) else (earlier, item)
         chosen[field] = winner
         if winner.fact.value != loser.fact.value and loser.rank > GUESS and not _same_model(field, winner.fact.value, loser.fact.value):
             conflicts.append(Conflict(field, winner.fact, loser.fact))

@@ -6,12 +6,14 @@ schedulers at a time limit, container runtimes after a stop, and people. A worke
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Literal
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.report import Doing
+from advisor.report import Doing, Says
+from advisor.rules.observing import BY_ESTIMATE, UNSETTLED, WITH_BATCH
 from advisor.rules.rule import Form
 from advisor.run import Run
 
@@ -44,6 +46,23 @@ def shortage(evidence: Evidence) -> Shortage | None:
     return "gone" if details.get("what") == "worker gone" else "killed"
 
 
+# Causes that fill a card and leave the host as it was. What passes through the host (loading, saving, merging, gathering) is not among them.
+ON_THE_CARD = WITH_BATCH | {
+    "fragmentation", "graph-pools", "communication-buffers", "optimizer-temporary", "kernel-unsupported", "capacity", "other-process", "ranks-on-one-gpu",
+    "rollout-budget", "framework-upcast", "kbit-upcast", "gradients", "frozen-gradients", "gradients-unsharded", "gradient-buffer-wide", "memory-cap",
+}  # fmt: skip
+_NOT_THE_CARD = "a card that is full raises an error; it ends no process by a signal, and no error of a card is in the text"
+
+
+def against(cause: str, evidence: Evidence) -> tuple[Says, ...]:
+    """What the failure says of a cause that only fills a card, where a process was killed and nothing tells of a card."""
+    if cause not in ON_THE_CARD or shortage(evidence) is None or any(f.kind in ("gpu-memory", "gpu-driver", "engine-start") for f in evidence.failures):
+        return ()
+    weight = math.log((1 - BY_ESTIMATE) / UNSETTLED)
+    return (Says(_NOT_THE_CARD, evidence.failure.where if evidence.failure else None, False, weight, f"{cause}-host", _SIGNALS),)
+
+
+_SIGNALS = "torch.OutOfMemoryError is an exception; a signal comes from the kernel, a launcher or a person"
 _DOCKER = ("docker run --shm-size=16g ...", "docker run --ipc=host ...   # or the host's own /dev/shm")
 _COMPOSE = ("services:", "  train:", "    shm_size: 16gb", "    # or the host's own /dev/shm: ipc: host")
 _KUBERNETES = (
