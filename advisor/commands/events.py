@@ -55,6 +55,13 @@ def run(args: argparse.Namespace) -> int:
         paper.heading("Gradients with most zeros, at the last look")
         for layer, rates in [*data["gradients"].items()][:LAYERS]:
             paper.say(f"{layer}: {rates['zero']:.1%} zeros, {rates['subnormal']:.1%} of the others subnormal", indent=2)
+    if (seen := data["checkpoints"])["compared"] or seen["not_compared"]:
+        paper.heading("Checkpoints run once more, with and without recomputing")
+        if seen["compared"]:
+            wrong = f"{seen['differ']} with other gradients" if seen["differ"] else "all with the same gradients"
+            paper.say(f"{seen['compared']} times, {wrong}, {seen['exact']} bit for bit; each held at most {show(seen['bytes'])}", indent=2)
+        for why in seen["not_compared"]:
+            paper.say(f"not compared: {why}", indent=2, hang=4)
     if data["attention"]:
         paper.heading("Attention that ran")
         for place, times in data["attention"].items():

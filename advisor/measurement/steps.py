@@ -74,7 +74,7 @@ def _plain_loop(
 def _observed(model: torch.nn.Module, optimizer: torch.optim.Optimizer, job: Job, device: str, say: Say) -> Made:
     """What operators made, by phase and part, in one step more that is watched; empty where that can not be told. Nothing of it is counted."""
     say("one step more, to tell its parts")
-    watched = watch(model, optimizer, checkpointing=False, explain=False)
+    watched = watch(model, optimizer, checkpointing=False, explain=False, verify=False)
     try:
         with watched:
             _step(model, optimizer, job, device, None, {})

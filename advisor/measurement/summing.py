@@ -46,6 +46,7 @@ def summed(events: Iterable[Mapping[str, Any]], broken: list[int]) -> dict[str, 
     resident: dict[str, dict[str, int]] = {}
     job: dict[str, Any] = {}
     gradients: dict[str, dict[str, float]] = {}
+    checkpoints: dict[str, Any] = {"compared": 0, "exact": 0, "differ": 0, "bytes": 0, "not_compared": []}
     told: set[tuple[str, ...]] = set()
     stored, stride, ended = 0, 1, False
     for event in events:
@@ -80,6 +81,13 @@ def summed(events: Iterable[Mapping[str, Any]], broken: list[int]) -> dict[str, 
             job = event["job"]
         elif kind == "gradients" and isinstance(event.get("layers"), dict):
             gradients = _rates(event["layers"])
+        elif kind == "checkpoint-compared":
+            checkpoints["compared"] += 1
+            checkpoints["exact"] += event.get("exact") is True
+            checkpoints["differ"] += bool(event.get("differ"))
+            checkpoints["bytes"] = max(checkpoints["bytes"], _sizes(event).get("bytes", 0))
+        elif kind == "checkpoint-not-compared":
+            checkpoints["not_compared"] = [*checkpoints["not_compared"], f"{event.get('block')}: {event.get('why')}"[:300]][:10]
         elif kind == "end":
             ended = True
         elif kind == "device":
@@ -90,6 +98,7 @@ def summed(events: Iterable[Mapping[str, Any]], broken: list[int]) -> dict[str, 
         "attention": dict(attention.most_common(50)), "failures": failures, "device": device, "course": course, "broken_lines": len(broken),
         "torch": versions.get("torch", ""),
         "software": {name: version for name, version in versions.items() if version}, "job": job, "resident": resident, "gradients": gradients,
+        "checkpoints": checkpoints,
         "stored": {**({"weights": stored} if stored else {}), **{part: sum(found.values()) for part, found in resident.items() if part == "optimizer"}},
     }  # fmt: skip
 

@@ -51,6 +51,21 @@ def test_a_line_that_was_cut_is_counted(tmp_path: Path) -> None:
     assert broken == [2]
 
 
+def test_which_checkpoints_were_compared_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from advisor.cli import main
+
+    log = EventLog(tmp_path / "e.jsonl")
+    log.write("start")
+    for exact, differ in ((True, 0), (False, 0), (False, 3)):
+        log.write("checkpoint-compared", block="layers.0", gradients=7, differ=differ, exact=exact, bytes=3 * 2**20)
+    log.write("checkpoint-not-compared", block="layers.1", why="FSDP divides its parameters")
+    log.close()
+    assert main(["events", str(tmp_path / "e.jsonl")]) == 0
+    said = capsys.readouterr().out
+    assert "3 times, 1 with other gradients, 1 bit for bit; each held at most 3 MiB" in said
+    assert "not compared: layers.1: FSDP divides its parameters" in said
+
+
 @pytest.mark.torch
 def test_policy_raises_where_it_happens_and_the_command_tells(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -48,7 +48,7 @@ def holders(wanted: set[int], owned: Iterable[object], model: torch.nn.Module | 
     found: dict[int, Holder] = {} if model is None else _of_modules(model, wanted, seen)
     visited = 0
     for frame in sites.user_frames():
-        for names, whole in ((_locals(frame), None), (frame.f_globals, "global")):
+        for names, whole in ((locals_of(frame), None), (frame.f_globals, "global")):
             if whole and id(names) in seen:
                 continue
             seen.add(id(names))
@@ -83,7 +83,7 @@ def _of_modules(model: torch.nn.Module, wanted: set[int], seen: set[int]) -> dic
     return found
 
 
-def _locals(frame: types.FrameType) -> dict[str, Any]:
+def locals_of(frame: types.FrameType) -> dict[str, Any]:
     """A copy of a frame's locals. Before Python 3.13 the frame keeps what it answers; it is emptied, or it would keep tensors alive itself."""
     answer = frame.f_locals
     names = dict(answer)
@@ -117,7 +117,7 @@ def _reachable(root: object, seen: set[int]) -> Iterator[tuple[object, str]]:
             cells = getattr(function, "__closure__", None) or ()
             queue.extend((_cell(cell), path, depth + 1) for cell in cells)
         elif isinstance(item, types.GeneratorType) and item.gi_frame is not None:
-            queue.extend((value, path, depth + 1) for value in _locals(item.gi_frame).values())
+            queue.extend((value, path, depth + 1) for value in locals_of(item.gi_frame).values())
         else:
             inside = getattr(item, "__dict__", None)
             if isinstance(inside, dict):

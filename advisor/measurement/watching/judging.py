@@ -10,6 +10,7 @@ from advisor.measurement.watching import configured, sites, underflow
 from advisor.measurement.watching.finding import Finding
 from advisor.measurement.watching.living import plain
 from advisor.measurement.watching.observer import Observer
+from advisor.measurement.watching.replaying import Outcome
 from advisor.units import show
 
 
@@ -23,14 +24,12 @@ def kernels(observer: Observer) -> Iterator[Finding]:
             yield Finding("attention-fallback", title, site, size, part="attention", step=observer.step)
 
 
-def checkpoints(observer: Observer, model: torch.nn.Module, asked: bool | None) -> Iterator[Finding]:
-    """Checkpointing that is on and recomputes nothing, or something else. ``asked``: whether it is meant to be on; ``None``: as the switches say."""
-    again = observer.recomputing
-    differs = again.differs() if again is not None else None
-    if again is not None and differs is not None:
-        operator, site = differs
-        title = f"the recomputation of {again.block} differs from its forward pass, first at {operator}: its gradients are wrong"
-        yield Finding("checkpoint-differs", title, site, name=again.block, step=observer.step)
+def checkpoints(observer: Observer, model: torch.nn.Module, asked: bool | None, again: Outcome | None = None) -> Iterator[Finding]:
+    """Checkpointing that is on and recomputes nothing, or something else. ``asked``: whether it is meant to be on; ``None``: as the switches say.
+
+    ``again``: what running the sampled block once more, with and without its checkpoint, has shown.
+    """
+    yield from _recomputation(observer, again)
     if asked is False or not observer.saw_backward or observer.recomputed:
         return
     switch = configured.checkpointing(model)
@@ -40,6 +39,28 @@ def checkpoints(observer: Observer, model: torch.nn.Module, asked: bool | None) 
         title = f"{switch[0]} is on, yet the backward pass recomputed nothing: every activation is kept"
         kept = observer.tally.peaks().get("backward", (0, {}))[1].get("activations", 0)
         yield Finding("checkpointing-broken", title, switch[1], kept, step=observer.step)
+
+
+def _recomputation(observer: Observer, again: Outcome | None) -> Iterator[Finding]:
+    ran = observer.recomputing
+    if ran is None:
+        return
+    gradients = again.differs if again is not None else {}
+    operator = ran.differs() or (again.operator if again is not None else None)
+    where = operator[1] if operator is not None else ran.where
+    if operator is not None or gradients:
+        computed = "differs from its forward pass" + (f", first at {operator[0]}" if operator is not None else "")
+        name, share = max(gradients.items(), key=lambda item: item[1], default=("", 0.0))
+        wrong = (
+            f"{len(gradients)} of {again.gradients} gradients come out wrong, {name} by {share:.1%} of its largest value" if again is not None and name else ""
+        )
+        same = "in a run with and without it the gradients were the same" if again is not None else "its gradients are wrong"
+        yield Finding("checkpoint-differs", f"the recomputation of {ran.block} {computed}: {wrong or same}", where, name=ran.block, step=observer.step)
+    if again is not None and again.buffers:
+        title = (
+            f"{ran.block} changes {again.buffers[0]} ({len(again.buffers)} buffers) in its forward pass, and so twice a step: the recomputation does it again"
+        )
+        yield Finding("checkpoint-differs", title, ran.where, name=again.buffers[0], step=observer.step, level="note")
 
 
 WORST = 20  # layers of the log

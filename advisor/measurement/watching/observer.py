@@ -88,6 +88,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
                 raise
             except Exception as error:  # a fault of the watcher must not become one of the run
                 self.failed = f"{type(error).__name__}: {error}"
+        elif known is None and self.recomputing is not None and self.recomputing.running:
+            self.recomputing.communicates |= function.namespace.startswith(("c10d", "_c10d"))
         return result
 
     def _inspect(self, known: Traits, args: tuple[Any, ...], result: Any) -> None:

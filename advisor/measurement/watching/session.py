@@ -26,15 +26,17 @@ from advisor.measurement.watching.stepping import Stepping
 def watch(
     model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, *, log: Path | str | None = None, policy: Policy | None = None,
     level: Literal["default", "full"] = "default", least: int | None = None, checkpointing: bool | None = None, explain: bool = True,
+    verify: bool = True,
 ) -> Watch:  # fmt: skip
     """Watch the steps within the ``with`` block.
 
     ``log``: a file for the events (``advisor events FILE`` reads it); of several ranks each writes its own, ``NAME.rankN.jsonl``. ``policy``:
     warns or raises for what is not approved. ``least``: bytes from which a tensor counts (default: 0.1 % of the model's state, at least 4 KiB).
     ``checkpointing``: whether it is meant to be on; ``None``: as the model's switches say. ``explain``: where memory runs out, note cause and first
-    change on the exception and write a diagnosis bundle.
+    change on the exception and write a diagnosis bundle. ``verify``: run one block of an observed step once more, with and without its checkpoint,
+    and compare the gradients (not where that would have an effect on the run: the log says why).
     """
-    return Watch(model, optimizer, log=log, policy=policy, level=level, least=least, checkpointing=checkpointing, explain=explain)
+    return Watch(model, optimizer, log=log, policy=policy, level=level, least=least, checkpointing=checkpointing, explain=explain, verify=verify)
 
 
 class Watch(Stepping):
@@ -42,9 +44,9 @@ class Watch(Stepping):
 
     def __init__(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, *, log: Path | str | None, policy: Policy | None,
-        level: str, least: int | None, checkpointing: bool | None, explain: bool,
+        level: str, least: int | None, checkpointing: bool | None, explain: bool, verify: bool,
     ) -> None:  # fmt: skip
-        super().__init__(model, optimizer, policy or Policy("allow", "allow"), full=level == "full", least=least, asked=checkpointing)
+        super().__init__(model, optimizer, policy or Policy("allow", "allow"), full=level == "full", least=least, asked=checkpointing, verify=verify)
         self.level, self.framework = level, "custom"
         self.findings: list[Finding] = []
         self.notes: list[Finding] = []

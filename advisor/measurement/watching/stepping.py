@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from advisor.measurement.watching import configured, described, emulated, judging, owned
+from advisor.measurement.watching import checkpointed, configured, described, emulated, judging, owned, replaying
 from advisor.measurement.watching.boundary import Boundaries
 from advisor.measurement.watching.finding import Finding
 from advisor.measurement.watching.guarding import guarded
@@ -27,8 +27,9 @@ class Stepping:
     """Passes, observes and looks, step by step. What it finds goes to :meth:`found`, what it sees to :meth:`event`."""
 
     def __init__(
-        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, policy: Policy, *, full: bool, least: int | None, asked: bool | None
-    ) -> None:
+        self, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, policy: Policy, *, full: bool, least: int | None, asked: bool | None,
+        verify: bool = True,
+    ) -> None:  # fmt: skip
         self.model, self.policy = model, policy
         self.optimizer: torch.optim.Optimizer | None = getattr(optimizer, "optimizer", optimizer)  # accelerate wraps it
         self.peaks: dict[str, tuple[int, dict[str, int]]] = {}
@@ -39,7 +40,9 @@ class Stepping:
         self.autocast: torch.dtype | None = None
         self.recomputes = False
         self.driven = False  # a framework says where a micro batch begins and the optimizer steps: a model's own forward may never be called
-        self._least, self._asked = least, asked
+        self._least, self._asked, self._verifies = least, asked, verify
+        self._block: torch.nn.Module | None = None  # the sampled one, where its checkpoint is to be verified
+        self.not_compared: set[str] = set()  # reasons why a sampled block was not run once more
         self._hooks: list[Any] = []
         self._block_hooks: list[Any] = []
         self._observer: Observer | None = None
@@ -158,14 +161,40 @@ class Stepping:
         self._observer.follow(p.grad for p in self.model.parameters() if p.grad is not None)
         if self._blocks and (self.observed < FIRST or self.recomputes):
             name, block = self._blocks[self.observed % len(self._blocks)]
-            recomputing = self._observer.recomputing = Recomputing(name)
-            self._block_hooks = [
-                block.register_forward_pre_hook(lambda *_: recomputing.enter(in_backward())),
-                block.register_forward_hook(lambda *_: recomputing.leave(), always_call=True),
-            ]
+            self._watch_block(self._observer, name, block)
         self.observed += 1
         self._active = True
         self._observer.__enter__()  # type: ignore[no-untyped-call]  # torch ships no types here
+
+    def _watch_block(self, observer: Observer, name: str, block: torch.nn.Module) -> None:
+        recomputing = observer.recomputing = Recomputing(name, configured.where(block))
+        self._block_hooks = [
+            block.register_forward_pre_hook(lambda *_: recomputing.enter(in_backward())),
+            block.register_forward_hook(lambda *_: recomputing.leave(), always_call=True),
+        ]
+        if self._verifies and not checkpointed.compiled(self.model):
+            self._block = block  # a wrapper, the block itself or a part of it may be what is checkpointed
+            self._block_hooks += [m.register_forward_pre_hook(lambda *_: None if in_backward() else recomputing.ask()) for m in block.modules()]
+
+    def _verified(self, observer: Observer) -> replaying.Outcome | None:
+        """The sampled block, run once more with and without its checkpoint; ``None``: none was, or it can not be."""
+        ran, block, self._block = observer.recomputing, self._block, None
+        if ran is None or block is None or not observer.saw_backward or (ran.call is None and ran.unfit is None):
+            return None
+        try:
+            if ran.call is None or ran.communicates:
+                raise checkpointed.Unfit(ran.unfit or "it talks to other ranks, which do not run it once more")
+            room = max(size for size, _ in observer.tally.peaks().values()) - observer.tally.bytes
+            found = replaying.replay(ran.call, self.model, block, name=ran.block, made=ran.made, room=room)
+        except checkpointed.Unfit as reason:
+            if str(reason) not in self.not_compared:
+                self.not_compared.add(str(reason))
+                self.event("checkpoint-not-compared", step=self.step, block=ran.block, why=str(reason))
+            return None
+        self.event(
+            "checkpoint-compared", step=self.step, block=ran.block, gradients=found.gradients, differ=len(found.differs), exact=found.exact, bytes=found.bytes
+        )
+        return found
 
     def leave(self) -> None:
         """No longer see operators."""
@@ -192,7 +221,7 @@ class Stepping:
         self.event("step", step=self.step, peaks=sizes, parts=max(peaks.values(), key=lambda peak: peak[0])[1], resident=self._resident)
         for backend, site in observer.attention:
             self.event("attention", step=self.step, backend=backend, where=site)
-        for finding in (*judging.kernels(observer), *judging.checkpoints(observer, self.model, self._asked)):
+        for finding in (*judging.kernels(observer), *judging.checkpoints(observer, self.model, self._asked, self._verified(observer))):
             self.found(finding)
         observer.recomputing = None  # its samples are no part of the run
 
