@@ -10,7 +10,7 @@ from pathlib import Path
 
 from advisor.cli import UserError
 
-APP = Path(__file__).resolve().parents[1] / "ui" / "app.py"
+APP = Path(__file__).resolve().parents[1] / "ui" / "served.py"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""The entry of the pages: ``advisor ui`` or ``streamlit run`` this file."""
+"""The entry of the pages: ``streamlit run`` this file, or ``advisor ui``, which serves it through ``served.py``."""
 
 from pathlib import Path
 
