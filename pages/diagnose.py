@@ -171,9 +171,8 @@ if "report" not in HELD:
     with st.grid(3, min_column_width=240):
         for name, sample in samples().items():
             with st.container(border=True, height="stretch"):
-                st.markdown(f"**{sample['title']}**")
+                st.button(sample["title"], key=f"sample:{name}", on_click=take_sample, args=(name,), icon=":material/play_arrow:")
                 st.caption(f"{sample['says']}. {sample['source']}")
-                st.button("Try it", key=f"sample:{name}", on_click=take_sample, args=(name,), help=f"{sample['title']}: {sample['says']}")
     st.stop()
 
 report = HELD.report
