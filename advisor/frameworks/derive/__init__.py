@@ -45,6 +45,7 @@ from advisor.frameworks.derive.megatron_model import megatron_checkpoint, megatr
 from advisor.frameworks.derive.megatron_stages import megatron_stages
 from advisor.frameworks.derive.nemo import nemo_base, nemo_budget, nemo_parallel, write_nemo
 from advisor.frameworks.derive.openrlhf import openrlhf_budget, openrlhf_models, write_openrlhf_budget
+from advisor.frameworks.derive.pretraining import nanotron_config, nanotron_ranks, neox_config, olmo_config
 from advisor.frameworks.derive.rollouts import (
     apart,
     engines,
@@ -143,4 +144,8 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "slime-budget": Derivation(slime_budget, write_slime_budget, samples=({"batch.token_budget": 9_216},)),
     "slime-sequence": Derivation(slime_sequence, write_slime_sequence, samples=({"batch.seq_len": 4_096},)),
     "mpt-config": Derivation(mpt_config),
+    "neox-config": Derivation(neox_config),
+    "olmo-config": Derivation(olmo_config),
+    "nanotron-config": Derivation(nanotron_config),
+    "nanotron-ranks": Derivation(nanotron_ranks, inferred="the product of the degrees, on nodes of eight cards"),
 }

@@ -12,7 +12,7 @@ from advisor.frameworks.derive.megatron_hybrid import hybrid, pattern_of
 from advisor.job import Job
 
 # GPT-2's byte-pair vocabulary: 256 bytes + 50,000 merges + end of text; BERT's and Llama 2's published vocabularies
-_ENTRIES = {"GPT2BPETokenizer": 50_257, "BertWordPieceLowerCase": 30_522, "BertWordPieceCase": 28_996, "Llama2Tokenizer": 32_000}
+ENTRIES = {"GPT2BPETokenizer": 50_257, "BertWordPieceLowerCase": 30_522, "BertWordPieceCase": 28_996, "Llama2Tokenizer": 32_000}
 MOST_LAYERS = 100_000  # that are listed one by one: far above any real model
 _REPEATED = re.compile(r"\[\s*([01])\s*\]\s*\*\s*(\d+)")
 
@@ -98,7 +98,7 @@ def _vocabulary(raw: Mapping[str, Any]) -> int | None:
     entries = raw.get("vocab-size")
     kind = str(raw.get("tokenizer-type") or ("GPT2BPETokenizer" if raw.get("merge-file") else None))  # merges are those of GPT-2's tokenizer
     if entries is None:
-        entries = _ENTRIES.get(kind) or _of_tokenizer(raw.get("tokenizer-model") or raw.get("hf-checkpoint"))
+        entries = ENTRIES.get(kind) or _of_tokenizer(raw.get("tokenizer-model") or raw.get("hf-checkpoint"))
     if entries is None:
         return None
     if kind == "NullTokenizer":

@@ -177,7 +177,7 @@ def _decoded(name: str, parsed: Parsed, *, sure: bool = True) -> ConfigReading |
     if top is not None and top.framework and (runs or top.name not in LAYERS):
         facts.setdefault("framework.name", _framework_fact(top, parsed, name))
     if top is not None and top.framework and of_framework(top.framework) != top.name:
-        _own_defaults(top, facts, f"{name}:{parsed.keys[0].line if parsed.keys else 1}", _unsaid(keys, tables))
+        _own_defaults(top, facts, f"{name}:{parsed.keys[0].line if parsed.keys else 1}", _unsaid(keys, tables, decoded.not_understood))
     if framework is None and not facts and not sure:
         return None
     refused = (
@@ -225,9 +225,10 @@ def _worth(parsed: Parsed, tables: tuple[Table, ...]) -> bool:
     return len(known) >= (1 if parsed.form == "shell" else 2)
 
 
-def _unsaid(keys: list[Key], tables: tuple[Table, ...]) -> frozenset[str]:
-    """Fields that a key is for whose value could not be read: the default is not what runs there."""
-    unread = [key for key in keys if isinstance(key.value, Unread) and not key.weak]
+def _unsaid(keys: list[Key], tables: tuple[Table, ...], refused: tuple[NotUnderstood, ...]) -> frozenset[str]:
+    """Fields that a key is for whose value was not understood: the default is not what runs there."""
+    listed = {item.text.partition(" = ")[0] for item in refused}
+    unread = [key for key in keys if key.path in listed and not key.weak]
     return frozenset(field for key in unread for t in tables for entry in t.entries_for(key.path) if not entry.weak for field in entry.all_fields)
 
 

@@ -152,3 +152,69 @@ def test_of_a_registry_of_configurations_one_is_counted() -> None:
 def test_a_setting_that_cannot_be_parsed_is_listed() -> None:
     found = reading("args = TrainingArguments(per_device_train_batch_size=3)\nlora_r = 16 = 8\n", "t.py")
     assert any(item.text.startswith("lora_r = 16") for item in found.not_understood)
+
+
+NEOX = """{
+  "pipe_parallel_size": 2, "model_parallel_size": 2, "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "seq_length": 4096,
+  "intermediate_size": 32768, "activation": "swiglu", "mlp_multiple_of": 256, "no_weight_tying": true, "attention_config": [[["flash"], 32]],
+  "zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": 4, "checkpoint_activations": true, "bf16": {"enabled": true},
+  "steps_per_print": 10, "wall_clock_breakdown": true
+}"""
+
+
+def test_gpt_neox_is_no_plain_deepspeed() -> None:
+    found = facts(NEOX, "7B.yml")
+    assert reading(NEOX, "7B.yml").framework == "gpt-neox"
+    assert (found["parallel.strategy"], found["parallel.tensor"], found["parallel.pipeline"], found["batch.micro_batch"]) == ("zero1", 2, 2, 4)
+    assert (found["activations.checkpointing"], found["activations.attention"], found["objective"]) == ("full", "flash-2", "pretrain")
+    shape = found["model.config"]
+    assert (shape["intermediate_size"], shape["vocab_size"], shape["tie_word_embeddings"]) == (11_008, 50_432, False)  # 32768 x 2/3 / 2 in 256s; 50257 in 256s
+
+
+def test_gpt_neox_without_a_vocabulary_has_no_shape() -> None:
+    text = NEOX.replace('"seq_length"', '"tokenizer_type": "HFTokenizer", "seq_length"')
+    assert "model.config" not in facts(text, "7B.yml")
+    assert any("vocabulary" in item.why for item in reading(text, "7B.yml").not_understood)
+
+
+OLMO = """
+model: {d_model: 4096, n_heads: 32, n_layers: 32, mlp_hidden_size: 22016, weight_tying: false, block_type: sequential, layer_norm_type: rms,
+  norm_after: true, activation_type: swiglu, max_sequence_length: 4096, vocab_size: 100278, embedding_size: 100352, flash_attention: true, include_bias: false}
+global_train_batch_size: 1024
+device_train_microbatch_size: 2
+max_duration: 1ep
+precision: amp_bf16
+fsdp: {wrapping_strategy: by_block_and_size, precision: mixed}
+"""
+
+
+def test_olmo_is_not_llm_foundry() -> None:
+    found = facts(OLMO, "olmo.yaml")
+    assert reading(OLMO, "olmo.yaml").framework == "olmo"
+    assert (found["batch.micro_batch"], found["batch.seq_len"], found["parallel.strategy"]) == (2, 4096, "fsdp1")
+    assert (found["precision.weights"], found["precision.reduce"], found["activations.checkpointing"]) == ("fp32", "fp32", "none")
+    assert (found["model.config"]["intermediate_size"], found["model.config"]["vocab_size"]) == (11_008, 100_352)
+
+
+def test_a_value_that_is_not_known_is_not_the_default() -> None:
+    assert facts(OLMO + "activation_checkpointing: one_in_four\n", "o.yaml")["activations.selective"] == {"every_nth_layer": 4}
+    assert "activations.checkpointing" not in facts(OLMO + "activation_checkpointing: fine_grained\n", "o.yaml")
+
+
+NANOTRON = """
+model:
+  dtype: bfloat16
+  make_vocab_size_divisible_by: 128
+  model_config: {hidden_size: 2048, intermediate_size: 8192, num_attention_heads: 32, num_hidden_layers: 16, num_key_value_heads: 8, vocab_size: 50257}
+optimizer: {accumulate_grad_in_fp32: true, zero_stage: 1, optimizer_factory: {name: adamW, torch_adam_is_fused: true}}
+parallelism: {dp: 8, tp: 2, pp: 1, tp_mode: REDUCE_SCATTER, pp_engine: 1f1b}
+tokens: {micro_batch_size: 2, sequence_length: 4096, batch_accumulation_per_replica: 4}
+"""
+
+
+def test_nanotron() -> None:
+    found = facts(NANOTRON, "config.yaml")
+    assert reading(NANOTRON, "config.yaml").framework == "nanotron"
+    assert (found["hardware.gpus_per_node"], found["hardware.nodes"], found["parallel.tensor"], found["parallel.strategy"]) == (8, 2, 2, "zero1")
+    assert (found["batch.micro_batch"], found["batch.gradient_accumulation"], found["precision.gradients"]) == (2, 4, "fp32")
+    assert (found["model.config"]["vocab_size"], found["model.config"]["num_key_value_heads"]) == (50_432, 8)
