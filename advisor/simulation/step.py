@@ -54,7 +54,7 @@ def record(
             away = hosting.wanted(run.effective)
             if away:
                 entered.enter_context(patched(hosting.transfers(recorder)))
-            model = dividing.divided(model, run.effective, device)
+            model = dividing.divided(model, dividing.written(run), device)
             if away:
                 hosting.put(recorder, model)
         sm = run.card.sm if run.card else None

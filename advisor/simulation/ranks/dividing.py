@@ -28,6 +28,13 @@ def world_of(run: Run) -> int:
     return (parallel.shard or 1) * (parallel.replicate or 1) * (parallel.tensor or 1) * pipelining.degree(run.effective)
 
 
+def written(run: Run) -> Job:
+    """The job as the sharding code is told of it: what that has a default of its own for, and the job does not state, is left to it."""
+    known = run.facts.get("parallel.reshard_after_forward")
+    job = run.effective
+    return job.but(parallel={"reshard_after_forward": None}) if known is not None and known.kind == "default" else job
+
+
 def divided(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     """The model as this rank holds it.
 
@@ -106,7 +113,10 @@ def _fsdp2(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     if own and held[1] is not None and not tied:
         norm = _last_norm(model)
         fully_shard([norm, head] if norm is not None else head, **{**options, "reshard_after_forward": False})
-    fully_shard(model, **options)
+    # the root: torch before 2.8 keeps it whole after its forward pass whatever it is told, later ones where they are told nothing, as by torchtitan 0.2.0
+    stated = None if titan else job.parallel.reshard_after_forward
+    del options["reshard_after_forward"]
+    fully_shard(model, **(options if stated is None else options | {"reshard_after_forward": stated}))
     return model
 
 

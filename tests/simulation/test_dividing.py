@@ -1,0 +1,42 @@
+"""What the sharding code is told of: what a job does not state is left to its own default, which for the root is another one."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+TWO = {"hardware": {"gpu": "a100-80gb", "gpus_per_node": 2}}
+SHARDED = {"strategy": "fsdp2", "shard": 2, "replicate": 1}
+
+
+def _told(run: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """``reshard_after_forward`` of each unit, None where it is not told, in the order in which they are made."""
+    import torch.distributed.fsdp as fsdp
+
+    from advisor.simulation import building
+    from advisor.simulation.ranks import dividing, group
+
+    original: Any = fsdp.fully_shard
+    found: list[tuple[str, Any]] = []
+
+    def noting(module: Any, **options: Any) -> Any:
+        found.append((type(module).__name__, options.get("reshard_after_forward")))
+        return original(module, **options)
+
+    monkeypatch.setattr(fsdp, "fully_shard", noting)
+    with group.opened(2, 0):
+        dividing.divided(building.build(run, "meta"), dividing.written(run), "meta")
+    return found
+
+
+def test_the_root_stays_whole_where_the_job_says_nothing(tiny: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _told(tiny("llama", **TWO, parallel=SHARDED), monkeypatch)
+    assert found == [("LlamaDecoderLayer", True), ("LlamaDecoderLayer", True), ("LlamaForCausalLM", None)]
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_what_the_job_states_is_for_the_root_too(stated: bool, tiny: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    found = _told(tiny("llama", **TWO, parallel={**SHARDED, "reshard_after_forward": stated}), monkeypatch)
+    assert {told for _, told in found} == {stated}
