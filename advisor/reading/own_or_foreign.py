@@ -20,7 +20,7 @@ def settle(failure: Failure) -> Failure:
     if failure.capacity_bytes is None or failure.free_bytes is None or failure.kind not in ("gpu-memory", "gpu-driver"):
         return failure
     reserved = failure.reserved_bytes
-    processes = failure.processes
+    processes = tuple(replace(p, used_bytes=None) if p.own and _cannot_be(p.used_bytes, failure) else p for p in failure.processes)
     how = "the text names this process"
     if not any(p.own for p in processes) and processes and reserved is not None:
         near = [p for p in processes if p.used_bytes is not None and reserved - 64 * MIB <= p.used_bytes <= reserved + CONTEXT_HIGH]
@@ -39,12 +39,20 @@ def settle(failure: Failure) -> Failure:
         foreign = in_use - reserved - round(0.6 * GIB)
         how = "what is in use, less what PyTorch reserved and about 0.6 GiB of context"
     else:
-        return failure
+        return replace(failure, processes=processes)
     listed = sum(p.used_bytes for p in processes if not p.own and p.used_bytes is not None)
     details += (("foreign_bytes", max(foreign, listed if own is not None else 0, 0)), ("foreign_how", how))
     if own is not None and reserved is not None:
         details += (("outside_pytorch_bytes", own - reserved),)
     return replace(failure, processes=processes, details=details)
+
+
+def _cannot_be(used: int | None, failure: Failure) -> bool:
+    """Whether NVML did not know what this process holds: it says 0 behind WSL and some containers, and 2^64 - 1 bytes ("17179869184.00 GiB") on others.
+
+    ``nvmlProcessInfo_t.usedGpuMemory`` is ``NVML_VALUE_NOT_AVAILABLE`` where the driver does not keep the count. It holds what PyTorch has allocated at least.
+    """
+    return used is not None and (used < (failure.allocated_bytes or 1) - 64 * MIB or used > 1.5 * (failure.capacity_bytes or used))
 
 
 def _sole(failure: Failure, reserved: int) -> Process | None:

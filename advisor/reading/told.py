@@ -37,12 +37,16 @@ _HAPPENED = pattern(
 _HAPPENED_CHINESE = pattern(
     r"(?:一直|总是|还是|仍然|直接|都|出现|然后|依然|依旧|报)\s?(?:会|报|出现)?\s?(?:OOM|爆显存|显存不足|显存溢出|out of memory)", re.IGNORECASE
 )
-_DIED = pattern(r"\b(?:dies|died|fails|failed|crashe[sd]|blows up|breaks)\b|:\s*$", re.IGNORECASE)  # beside a failure that is pasted: when it came
+_DIED = pattern(  # beside a failure that is pasted: when it came
+    r"\b(?:dies|died|fails|failed|crashe[sd]|blows up|breaks)\b|"
+    r"\b(?:problem|error|issue|failure|OOM|crash)\s+(?:only\s+|always\s+)?(?:comes?|came|happens?|happened|occurs?|occurred|appears?|appeared|arises?)\b|:\s*$",
+    re.IGNORECASE,
+)
 _OF_THE_HOST = pattern(r"\b(?:host|system|CPU) (?:memory|RAM)\b|\bon the host\b|\bRAM\b|OOM-?killed|内存", re.IGNORECASE)
 _HOST_FULL = pattern(
     r"(?:\b(?:host|system|CPU|main) (?:memory|RAM)\b|(?<!GPU )(?<!CUDA )\bRAM\b)"
     r"(?:(?!GPU|CUDA|\bcard|VRAM|\bbut\b|\band\b(?![^.]{0,30}\bkilled))[^.?!;]){0,60}"
-    r"\b(?:full|fills? up|filled|exhaust\w*|runs? out|ran out|OOM\w*|killed|crash\w*)\b|"
+    r"\b(?:full|fills? up|filled|exhaust\w*|runs? out|ran out|OOM\w*|out[ -]of[ -]memory|killed|crash\w*)\b|"
     r"\b(?:runs?|ran|running) out of (?:host |system |CPU )(?:memory|RAM)\b|\bout of (?:system |CPU )?RAM\b|"
     r"(?<!GPU)(?<!显卡)内存(?:还是|就|会|直接|被|很快){0,2}(?:不足|不够|爆|溢出|占满|耗尽|用满|炸)",
     re.IGNORECASE,

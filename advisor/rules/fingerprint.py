@@ -60,7 +60,7 @@ def _matches(run: Run, evidence: Evidence) -> tuple[Match, ...]:
     direct = [Match(c, kinds - {c.kind}) for c in sorted(found, key=lambda c: abs(rounded(c.size_bytes) - requested))]
     if direct or shape is None or not (guessed(run, "batch.micro_batch") or guessed(run, "batch.seq_len") or run.job.batch.packed is False):
         return tuple(direct)
-    return tuple(_solved(run, shape, requested, tolerance))
+    return tuple(_solved(run, shape, requested, tolerance)) or tuple(_of_blocks(run, shape, requested, tolerance))
 
 
 _ATTENTION_CODE = pattern(r"attention|sdpa|attn|create_(block_)?mask", re.IGNORECASE)
@@ -111,6 +111,19 @@ def _solved(run: Run, shape: Architecture, requested: int, tolerance: int) -> It
                 candidate = Candidate("logits", f"logits in {dtype}", tokens * row, f"tokens {tokens:,} x vocab {shape.vocab:,} x {width}")
                 yield Match(candidate, solved_tokens=tokens)
                 break
+
+
+def _of_blocks(run: Run, shape: Architecture, requested: int, tolerance: int) -> Iterator[Match]:
+    """Token counts for which the request would be what a block's MLP makes: told only where they are thousands, which chance gives one time in ten at most."""
+    tensor = run.job.parallel.tensor or 1
+    for side in sorted({block.mlp_width // tensor for block in shape.blocks if block.mlp_width}):
+        for dtype, width in WIDTHS:
+            row = side * width
+            low, high = math.ceil((requested - tolerance - 2 * MIB) / row), math.floor((requested + tolerance) / row)
+            tokens = high // 1024 * 1024
+            if low <= tokens and low >= 64 and (high - low + 1) / 1024 <= 0.1 and abs(rounded(tokens * row) - requested) <= tolerance:
+                formula = f"{tokens:,} tokens x MLP width {side:,} x {width}"
+                yield Match(Candidate("mlp", f"an MLP projection's output in {dtype}", tokens * row, formula), solved_tokens=tokens)
 
 
 def square(evidence: Evidence) -> str | None:

@@ -13,7 +13,7 @@ from typing import Literal
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.report import Doing, Says
-from advisor.rules.observing import BY_ESTIMATE, UNSETTLED, WITH_BATCH
+from advisor.rules.observing import CERTAIN, UNSETTLED, WITH_BATCH
 from advisor.rules.rule import Form
 from advisor.run import Run
 
@@ -58,7 +58,7 @@ def against(cause: str, evidence: Evidence) -> tuple[Says, ...]:
     """What the failure says of a cause that only fills a card, where a process was killed and nothing tells of a card."""
     if cause not in ON_THE_CARD or shortage(evidence) is None or any(f.kind in ("gpu-memory", "gpu-driver", "engine-start") for f in evidence.failures):
         return ()
-    weight = math.log((1 - BY_ESTIMATE) / UNSETTLED)
+    weight = math.log((1 - CERTAIN) / UNSETTLED)
     return (Says(_NOT_THE_CARD, evidence.failure.where if evidence.failure else None, False, weight, f"{cause}-host", _SIGNALS),)
 
 

@@ -220,9 +220,15 @@ _WRAPS = pattern(  # "torch/distributed/fsdp/_fully_shard/" is a folder, whose h
 )
 
 
+# torch/distributed/fsdp/_flat_param.py FlatParamHandle.shard and _get_shard: the call and the line that cut a rank's part out of the whole
+_CUTS = pattern(r"\bhandle\.shard\(\)|\bshard = chunk\.clone\(\)|\b_init_param_handle_from_\w+")
+
+
 def wraps(evidence: Evidence) -> bool:
     """Whether the failure comes while a model that was loaded before is divided by FSDP."""
     frames = [f"{frame.file}:{frame.function}: {frame.code}" for frame in evidence.frames]
+    if not frames:
+        return any(_CUTS.search(line.text) for line in evidence.lines)
     return any(_WRAPS.search(text) for text in frames) and not any("from_pretrained" in text for text in frames)
 
 

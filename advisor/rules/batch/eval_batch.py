@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import fingerprint, intervals
+from advisor.rules import counters, fingerprint, intervals
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import ONLINE, TRAINING, in_phase
 from advisor.run import Run
+from advisor.units import show
 
 
 def _applies(_run: Run, evidence: Evidence) -> str | None:
@@ -24,6 +25,18 @@ def _larger(run: Run, _evidence: Evidence) -> str | None:
 
 def _request(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "logits", "mlp", "hidden", "attention") if in_phase(evidence, "eval") else None
+
+
+def _giant(_run: Run, evidence: Evidence) -> str | None:
+    """One tensor larger than all that is held: this batch's own dimensions make it, nothing that was kept before."""
+    figures = counters.of(evidence)
+    if figures.requested is None or figures.allocated is None or figures.requested <= figures.allocated or not in_phase(evidence, "eval"):
+        return None
+    if evidence.failure is not None and evidence.failure.frames and _in_model(_run, evidence) is None:
+        return None
+    return (
+        f"one tensor of {show(figures.requested)} is asked for, with {show(figures.allocated)} held in all: an evaluation step of its own dimensions makes it"
+    )
 
 
 def _evaluating(_run: Run, evidence: Evidence) -> str | None:
@@ -71,6 +84,9 @@ RULE = Rule(
             "a larger batch",
             "TrainingArguments.per_device_eval_batch_size is 8 by default, whatever the training batch is",
             when=_larger,
+        ),
+        Mark(
+            "eval-batch-giant", 1.5, "larger than all that is held", "a tensor of a batch grows with it; weights and kept results are on the card", when=_giant
         ),
         Mark("eval-batch-request", 1.5, "one evaluation batch", "the evaluation batch x seq_len x vocab, or x hidden", when=_request),
         Mark(

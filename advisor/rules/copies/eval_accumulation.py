@@ -62,6 +62,16 @@ def _multiple(run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+def _more_than_held(_run: Run, evidence: Evidence) -> str | None:
+    """What joins collected tensors is as large as they are together, and they are on the card: no more than is allocated."""
+    figures = counters.of(evidence)
+    if figures.requested is None or figures.allocated is None or figures.requested <= figures.allocated or not in_phase(evidence, "eval"):
+        return None
+    if _outside_model(_run, evidence) is not None:
+        return None  # what is computed from the results may be larger than they are
+    return f"one tensor of {show(figures.requested)} is asked for, more than the {show(figures.allocated)} that could have been collected"
+
+
 def _batches_passed(_run: Run, evidence: Evidence) -> str | None:
     """Evaluation batches went through before it failed: one batch is not too large, what is kept of them is."""
     if in_phase(evidence, *TRAINING, "load", "save", "resume"):
@@ -117,6 +127,7 @@ RULE = Rule(
     prior=-1.0,
     explains=("eval",),
     marks=(
+        Mark("eval-accumulation-more-than-held", -3.0, "more than is held", "torch.cat: its result is as large as its parts", when=_more_than_held),
         Mark(
             "eval-accumulation-concat",
             4.0,

@@ -37,6 +37,17 @@ def _at_wrap(run: Run, evidence: Evidence) -> str | None:
     return f"{show(held)} are on the card while the model is being divided over {ranks} ranks; whole it is {show(whole)} in 16 bit"
 
 
+FILLED = 0.8  # of the card: what a rank's units take in turn is far less of any card that is to train them
+
+
+def _full_at_wrap(run: Run, evidence: Evidence) -> str | None:
+    """The same of a model that is not known: it fails while it is divided, before a step, with the card full of it."""
+    figures = counters.of(evidence)
+    if not sharded(run) or not wraps(evidence) or weight_bytes(run, 2.0, evidence) is not None or figures.allocated is None or figures.capacity is None:
+        return None
+    return f"{show(figures.allocated)} are on the card while the model is being divided" if figures.allocated >= FILLED * figures.capacity else None
+
+
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
     whole, ranks = weight_bytes(run), max(1, run.job.parallel.shard or 1)
     if whole is None or not sharded(run) or ranks < 2:
@@ -56,6 +67,9 @@ RULE = Rule(
     needs=("parallel.strategy",),
     marks=(
         Mark("moved-before-sharding-wrap", 3.0, "whole while divided", "torch distributed/fsdp: a unit at a time is materialised and divided", when=_at_wrap),
+        Mark(
+            "moved-before-sharding-full", 2.5, "full while divided", "torch distributed/fsdp: a unit at a time is materialised and divided", when=_full_at_wrap
+        ),
         Mark("moved-before-sharding-stated", 3.0, "an early move", "FSDP and ZeRO-3 move each unit themselves", when=_stated),
         Mark(
             "moved-before-sharding-full-eval",

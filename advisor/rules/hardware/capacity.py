@@ -102,7 +102,14 @@ RULE = Rule(
     prior=-1.5,
     needs=("model.name", "parallel.strategy"),
     marks=(
-        Mark("capacity-never", 4.5, "never fits", "ZeRO (arXiv 1910.02054) section 3: bytes a parameter, divided by all ranks", when=_never),
+        Mark(
+            "capacity-never",
+            4.5,
+            "never fits",
+            "ZeRO (arXiv 1910.02054) section 3: bytes a parameter, divided by all ranks",
+            when=_never,
+            rests_on=("method.kind",),
+        ),
         Mark("capacity-done", 1.0, "all done", "the configuration", when=_everything_done),
         Mark("capacity-worked", -4.0, "it fitted before", "the cards are the same", when=lambda _, e: observed.worked_before(e)),
         Mark("capacity-room", -2.5, "room", "the same sum", when=_room),
