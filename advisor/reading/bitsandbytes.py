@@ -14,7 +14,7 @@ from advisor.reading.pattern import pattern as lazily
 
 HEAD = lazily(r"\bError [\w ]{2,80} at line \d{1,6} in file \S|modules are dispatched on the CPU or the disk", re.IGNORECASE)
 _DISPATCHED = lazily(r"modules are dispatched on the CPU or the disk.{0,80}enough GPU RAM", re.IGNORECASE | re.DOTALL)
-_TEXT = lazily(r"Error ([\w ]{2,80}?) at line (\d{1,6}) in file (\S{1,300})", re.IGNORECASE)
+_TEXT = lazily(r"Error ([\w ]{2,80}?) at line (\d{1,6}) in file (\S[^\n]{0,300}?\.\w{1,4}\b|\S{1,300})", re.IGNORECASE)
 
 
 def read_failure(text: str) -> Found | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -15,6 +15,7 @@ from advisor.reading.mentions import only_mentioned
 from advisor.reading.pattern import pattern as lazily
 from advisor.reading.phase import phase_of
 from advisor.reading.tracebacks import Trace, exception_of, frame_of, traces
+from advisor.reading.writers import settled
 from advisor.units import Size
 
 WINDOW = 14  # lines behind a failure's first line that may belong to its text
@@ -35,6 +36,7 @@ _NOT_FAILURES = lazily(r"KeyboardInterrupt|SystemExit|StopIteration|GeneratorExi
 _SHARED = lazily(r"multiprocessing[/\\](?:synchronize|heap|shared_memory|reductions|queues)")  # semaphores and tensors between processes live in /dev/shm
 _QUOTED = lazily(r"[a-z,] [\"\u201c](?:[\w.]{1,60}(?:Error|Exception): )?(?:CUDA|HIP) (?:error: )?out of memory", re.IGNORECASE)
 _STATEMENT = lazily(r"^\s{2,40}(?:return |[\w.\[\], ]{1,80} [-+*/|]?= )?[A-Za-z_][\w.]{0,80}\(.{1,300}\)?$")
+_RAISES = lazily(r"[\s\d│|❱>-]{0,40}raise \w[\w.]{0,80}\(")
 _WRAPPED = ("outofmemory", "triedtoallocate", "totalcapacityof")
 
 
@@ -42,7 +44,7 @@ def failures_of(text: Excerpt) -> list[Failure]:
     """Every failure of one text in the order in which it was printed."""
     out: list[Failure] = []
     streams: dict[str, list[LogLine]] = {}
-    for line in text.lines:
+    for line in settled(text.lines):
         streams.setdefault(line.stream, []).append(line)
     for lines in streams.values():
         out.extend(_of_stream(lines, text.name))
@@ -73,7 +75,7 @@ def _of_stream(lines: list[LogLine], name: str) -> Iterator[Failure]:
         if found is None:
             index += 1
             continue
-        trace = _trace_for(found_traces, index, length)
+        trace = _trace_for(found_traces, lines, index, length)
         if trace is not None:
             explained.add(trace.at)
         yield _failure(found, lines[index], name, window, trace.frames if trace is not None else _statement(lines, index, name))
@@ -104,7 +106,7 @@ def _at(lines: list[LogLine], index: int) -> tuple[Found | None, int, str]:
     text = lines[index].text
     lowered = text.lower()
     named = any(word in lowered for word in _WORDS)
-    if "traceback (most" in lowered or (named and frame_of(lines[index], "") is not None):
+    if "traceback (most" in lowered or (named and (frame_of(lines[index], "") is not None or _is_code(lines, index))):
         return None, 1, ""
     hits = [read for head, read in _READERS if head.search(text)] if named else []
     if not hits and len(text) >= 20 and _wrapped_head(lines, index):
@@ -121,6 +123,14 @@ def _at(lines: list[LogLine], index: int) -> tuple[Found | None, int, str]:
     return None, 1, ""
 
 
+def _is_code(lines: list[LogLine], index: int) -> bool:
+    """Whether a line is code that a traceback shows: it stands indented under a frame, or is the statement that raises."""
+    text = lines[index].text
+    return _RAISES.match(text) is not None or (
+        index > 0 and text[:1].isspace() and frame_of(lines[index - 1], "") is not None and exception_of(text.strip()) is None and "ried to" not in text
+    )
+
+
 def _joint(lines: list[LogLine], index: int, length: int) -> str:
     return "\n".join(line.text for line in lines[index : index + length])
 
@@ -131,7 +141,7 @@ def _wrapped_head(lines: list[LogLine], index: int) -> bool:
         return False
     first = re.sub(r"\s+", "", lines[index].text[-60:]).lower()
     both = first + re.sub(r"\s+", "", lines[index + 1].text[:40]).lower()
-    return any(0 <= both.find(word) < len(first) for word in _WRAPPED)
+    return any(0 <= (at := both.find(word)) < len(first) < at + len(word) for word in _WRAPPED)
 
 
 def _length(lines: list[LogLine], index: int) -> int:
@@ -149,11 +159,14 @@ def _length(lines: list[LogLine], index: int) -> int:
     return length
 
 
-def _trace_for(found: Sequence[Trace], index: int, length: int) -> Trace | None:
+def _trace_for(found: Sequence[Trace], lines: Sequence[LogLine], index: int, length: int) -> Trace | None:
     """The traceback that a failure's line closes, or else the one just above it."""
     closing = next((t for t in found if t.start <= index <= t.at < index + length or index <= t.at < index + length), None)
     if closing is not None:
         return closing
+    open_ = next((t for t in found if t.exception is None and t.start <= index <= t.at), None)
+    if open_ is not None and 0 <= lines[index].number - int(open_.frames[-1].where.rpartition(":")[2]) <= 3:
+        return open_  # its last frame stands right above, and what closes it was not told as such
     above = [t for t in found if t.at < index and index - t.at <= 3 and t.exception is None]
     if above:
         return above[-1]
@@ -228,6 +241,14 @@ def _joined(failures: list[Failure]) -> list[Failure]:
     return [f for f in out if not (told and dict(f.details).get("what") == "nccl error")]
 
 
+def _with_its_rank(key: tuple[object, ...], seen: Mapping[tuple[object, ...], Failure]) -> tuple[object, ...]:
+    """The key under which the same counters are already there, where one of the two lines bears no rank."""
+    if key[1] is None:
+        return next((other for other in seen if other[:1] + other[2:] == key[:1] + key[2:]), key)
+    unlabelled = (*key[:1], None, *key[2:])
+    return unlabelled if unlabelled in seen else key
+
+
 def _distinct(failures: list[Failure]) -> list[Failure]:
     """The same failure is often printed again (chained exceptions, launchers, loggers): the first with the most frames is kept."""
     out: dict[tuple[object, ...], Failure] = {}
@@ -241,9 +262,11 @@ def _distinct(failures: list[Failure]) -> list[Failure]:
         key: tuple[object, ...] = (failure.kind, failure.rank, failure.requested_bytes, failure.free_bytes, failure.allocated_bytes, failure.gpu)
         if failure.requested_bytes is None:
             key += (re.sub(r"\d+", "", failure.text[:160]),)
+        elif failure.allocated_bytes is not None:
+            key = _with_its_rank(key, out)
         earlier = out.get(key)
         if earlier is None:
             out[key] = failure
         elif len(failure.frames) > len(earlier.frames):
-            out[key] = replace(failure, where=earlier.where)
+            out[key] = replace(failure, where=earlier.where, rank=failure.rank if failure.rank is not None else earlier.rank)
     return list(out.values())

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from advisor.reading import prefixes
+from advisor.reading import characters, margins, prefixes, unwrapping
 from advisor.reading.decoding import as_text, decoded, is_binary, is_labelled, shortened
 from advisor.reading.masking import mask
 from advisor.reading.pattern import pattern as lazily
@@ -212,14 +212,21 @@ def _keep(state: _Keeping, number: int, part: int, raw: bytes, failing: bool) ->
 
 def _cleaned(state: _Keeping) -> tuple[LogLine, ...]:
     ordered = sorted(state.kept.items())
-    cleaned = [(number, shortened(prefixes.strip_control(as_text(raw))), hash(raw.translate(None, _DIGITS))) for (number, _), raw in ordered]
+    cleaned = unwrapping.joined(
+        [
+            (number, shortened(prefixes.strip_control(characters.message(characters.plain(as_text(raw))))), hash(raw.translate(None, _DIGITS)))
+            for (number, _), raw in ordered
+        ]
+    )
     numbered = is_labelled([text for _, text, _ in cleaned[:400]])
     seen: set[int] = set()
     out: list[LogLine] = []
     quoting = False
-    for number, text, key in cleaned:
+    parted: list[prefixes.Prefix] = []
+    for _, text, _ in cleaned:
         said, quoting = prefixes.unquoted(text, quoting)
-        prefix = prefixes.split(said, labelled=numbered)
+        parted.append(prefixes.split(said, labelled=numbered))
+    for (number, _, key), prefix in zip(cleaned, margins.without(parted), strict=True):
         template = state.templates.get(key)
         count = 1
         if template is not None and key not in seen:

@@ -30,7 +30,7 @@ _K8S = lazily(r"std(?:out|err) [FP] ")
 _REPEATED = lazily(r" {2,}|Traceback|[\w.]{0,80}(?:Error|Exception)\b|During handling|The above")
 _ISO = lazily(r"[\[(]?(\d{4})[-/](\d{2})[-/](\d{2})[T ](\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?(?:Z|[+-]\d{2}:?\d{2})?[\])]?[,:]?\s?")
 _US = lazily(r"[\[(]?(\d{2})/(\d{2})/(\d{4}) (\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,9}))?[\])]?(?: - |\s)?")
-_GLOG = lazily(r"\[?([IWEF])(\d{2})(\d{2}) (\d{2}):(\d{2}):(\d{2})\.(\d{3,9}) +(?:\d{1,10} )?(?=[\w./<])")
+_GLOG = lazily(r"\[?([IWEF])(\d{2})(\d{2}) (\d{2}):(\d{2}):(\d{2})\.(\d{3,9}) +(?:\d{1,20} )?(?=[\w./<])")
 _SHORT = lazily(r"(?:INFO|WARNING|ERROR|DEBUG)? ?(\d{2})-(\d{2}) (\d{2}):(\d{2}):(\d{2})(?:\.(\d{1,6}))? ")  # vLLM: "INFO 05-07 12:00:00 [file.py:12] "
 _CLOCK = lazily(r"\[?(\d{2}):(\d{2}):(\d{2})(?:[.,](\d{1,6}))?\]? (?=\S)")
 _SYSLOG = lazily(r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(\d{1,2}) (\d{2}):(\d{2}):(\d{2}) [\w.<>-]{1,80} ")
@@ -75,6 +75,8 @@ def split(text: str, *, labelled: bool = False) -> Prefix:
     stamp: float | None = None
     if labelled and (m := _LABEL.match(text)):
         rank, stream, text = int(m[1]), f"r{int(m[1])}", text[m.end() :]
+    if text[:1].isspace() and (bare := text.lstrip())[:1] in "[(" and (_RANK.match(bare) or _RAY.match(bare) or _MPI.match(bare)) is not None:
+        text = bare  # a list or a quotation that is indented as a whole
     for _ in range(6):
         head = text[:1]
         if not head or head.isspace():

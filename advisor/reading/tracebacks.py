@@ -16,7 +16,9 @@ from advisor.reading.pattern import pattern as lazily
 MAX_FRAMES = 400
 
 _START = lazily(r"Traceback \(most recent call last\)|─ Traceback \(most recent|^-{20,}$|Traceback \(most recent call")
-_PLAIN = lazily(r'^\s*[|+ ]{0,8}File "([^"]{1,600})",(?: line (\d{1,7})(?:, in (.{1,300}))?| in ([\w.<>]{1,200}))$')  # people cut the line's number out
+_PLAIN = lazily(
+    r'^(?:[^\w"\']{0,12}|.{1,160}\s{2})File "([^"]{1,600})",(?: line (\d{1,7})(?:, in (.{1,300}))?| in ([\w.<>]{1,200}))$'
+)  # people cut the line's number out
 _NOTEBOOK = lazily(r"^\s*(?:File )?((?:[A-Za-z]:)?[\w./\\~<>@+-]{1,400}?\.py|<[^>]{1,80}>):(\d{1,7}),? in ([\w.<>]{1,200})")
 _NOTEBOOK_OLD = lazily(r"^\s*((?:[A-Za-z]:)?[\w./\\~@+-]{1,400}?\.py|<ipython-input[^>]{1,80}>) in ([\w.<>]{1,200})\(")
 _CELL = lazily(r"^\s*(?:Cell In|Input In) ?\[(\d{1,6})\], (?:line (\d{1,7})|in )")
@@ -25,7 +27,11 @@ _ARROW = lazily(r"^\s*-{2,}> ?(\d{1,7})\s?(.*)$")
 _BOXED_CODE = lazily(r"^[│|]\s*❱\s*(\d{1,7})\s*│(.*?)[│|]?\s*$")
 _CARETS = lazily(r"^\s*[\^~]{1,400}\s*$|^\s*\.\.\.<\d+ lines?>\.\.\.$")
 _EXCEPTION = lazily(
-    r"^(?:E\s{1,8})?((?:[A-Za-z_][\w]*\.){0,8}[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Failure|OutOfResources|Warning|Timeout|Died))(?::\s?(.*))?$"
+    r"^(?:E\s{1,8})?((?:[A-Za-z_][\w]*\.){0,8}(?:[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Failure|Warning|Timeout|Died)|"
+    r"\w*OutOfResources|Exception(?=: )))(?::\s?(.*))?$"
+)
+_RAISED_BEHIND = lazily(  # behind what a logger puts before a message; only below frames
+    r"^\S.{0,160}?[\]|>:)-] {1,4}((?:[A-Za-z_]\w*\.){0,8}[A-Za-z_]\w*(?:Error|Exception)): (\S.*)$"
 )
 _HEADED = lazily(r"^((?:\w+\.){0,6}\w*(?:Error|Exception))\s{2,}Traceback \(most recent")  # IPython names the class above its frames
 _NEUTRAL = lazily(r"^\s*(?:The above exception was the direct cause|During handling of the above exception)")
@@ -91,6 +97,16 @@ def exception_of(text: str) -> tuple[str, str] | None:
     return None if m is None else (m[1], m[2] or "")
 
 
+def raised_in(text: str) -> tuple[str, str] | None:
+    """``(class, message)`` of the line that closes a traceback, with a logger's prefix before it or without."""
+    if text[:1].isspace():
+        return None
+    if (found := exception_of(text)) is not None or ("Error: " not in text and "Exception: " not in text):
+        return found
+    m = _RAISED_BEHIND.match(text)
+    return None if m is None else (m[1], m[2])
+
+
 def traces(lines: Sequence[LogLine], name: str) -> list[Trace]:
     """The tracebacks of one stream, in order. One that breaks off has ``exception`` None."""
     out: list[Trace] = []
@@ -117,7 +133,7 @@ def traces(lines: Sequence[LogLine], name: str) -> list[Trace]:
             continue
         if not frames:
             continue
-        if (found := exception_of(text)) is not None and not text.startswith((" ", "\t")):
+        if (found := raised_in(text)) is not None:
             out.append(Trace(_once(frames), found[0], index, start))
             frames, starts, headed = [], 0, None
         elif _NEUTRAL.match(text):
@@ -134,19 +150,24 @@ def _fresh(frames: list[Frame], lines: Sequence[LogLine], index: int) -> bool:
 
 
 def _with_code(frame: Frame, lines: Sequence[LogLine], index: int) -> Frame:
+    flush = lines[index].text.startswith('File "')  # a forum took the indentation of frames, and so that of their code
+    first = True
     for offset in range(1, 14):
         if index + offset >= len(lines):
             break
         text = lines[index + offset].text
+        if not text.strip():
+            continue
         if (m := _ARROW.match(text) or _BOXED_CODE.match(text)) is not None:
             return Frame(frame.where, frame.file, frame.line or int(m[1]), frame.function, m[2].strip()[:240], frame.rank)
         if _CARETS.match(text):
             continue
         if frame_of(lines[index + offset], "") is not None or exception_of(text) is not None:
             break
-        if offset == 1 and text.startswith((" ", "\t")) and not text.lstrip().startswith(("│", "|")) and not re.match(r"\s+\d+ ", text):
+        if first and (flush or text.startswith((" ", "\t"))) and not text.lstrip().startswith(("│", "|")) and not re.match(r"\s+\d+ ", text):
             return Frame(frame.where, frame.file, frame.line, frame.function, text.strip()[:240], frame.rank)
-        if lines[index + offset].text and not text.startswith((" ", "\t", "│", "|", "-")):
+        first = False
+        if not text.startswith((" ", "\t", "│", "|", "-")):
             break
     return frame
 

@@ -1,0 +1,53 @@
+"""One alphabet for every reader: what a browser, an editor or a forum puts in place of a log's own characters is put back.
+
+Quotes that a word processor curls, spaces that do not break, entities of HTML, full-width punctuation between Latin words: none of it was printed
+by the program, and all of it stands between a reader and a frame or a figure. The number of lines stays as it is.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+
+from advisor.reading.pattern import pattern
+
+# Unicode's space separators (category Zs) and what stands for a quotation mark or an apostrophe in print
+_SPACES = dict.fromkeys((0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000), " ")
+_QUOTES = {**dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f\u2033"), '"'), **dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b\u2032"), "'")}
+_SAME = str.maketrans({**_SPACES, **_QUOTES, "\u2026": "...", "\u200b": "", "\u200c": "", "\u2060": "", "\u00ad": ""})
+_FULL_WIDTH = str.maketrans({"\uff1a": ": ", "\uff0c": ", ", "\uff08": " (", "\uff09": ") ", "\uff1b": "; ", "\uff1d": "="})
+_CHINESE = pattern(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_ENTITY = pattern(r"&(?:amp;){0,2}(?:lt|gt|quot|apos|nbsp|amp|#0?39|#0?34|#x0?2[27F]|#0?96|#x60|#0?6[02]);", re.IGNORECASE)
+_MESSAGE = ("log", "message", "msg", "textPayload", "MESSAGE", "line", "event")  # docker json-file, structlog, Google Cloud Logging, journald, Loki
+
+
+def plain(text: str) -> str:
+    """The text in the characters that programs print."""
+    if "&" in text and ";" in text:
+        text = _ENTITY.sub(_unescaped, text)
+    if text.isascii():
+        return text
+    text = text.translate(_SAME)
+    if any(mark in text for mark in "\uff1a\uff0c\uff08\uff09\uff1b\uff1d"):
+        text = "\n".join(line if _CHINESE.search(line) else line.translate(_FULL_WIDTH) for line in text.split("\n"))
+    return text
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    said = found[0]
+    for _ in range(3):
+        said = html.unescape(said)
+    return said.replace("\u00a0", " ")
+
+
+def message(text: str) -> str:
+    """The line that a collector wrapped in an object of JSON; another line as it is. A config in one line has no such key alone with a text."""
+    if not (text.startswith('{"') and text.endswith("}")) or len(text) > 20_000:
+        return text
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    said = next((found[key] for key in _MESSAGE if isinstance(found.get(key), str)), None) if isinstance(found, dict) else None
+    return text if said is None or not {"time", "timestamp", "stream", "level", "severity", "ts", "@timestamp"} & found.keys() else said.rstrip("\n")
