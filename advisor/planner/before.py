@@ -13,6 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from advisor.arithmetic import CannotEstimate, estimate
+from advisor.arithmetic.interval import errors, kinds
 from advisor.cards import Card, catalogue
 from advisor.job import JobError
 from advisor.ledger import Ledger
@@ -150,13 +151,13 @@ def _offer(
         used = ledger.expected_totals()["device_used"].expected - ledger.outside("allocator")
         if best is None or used < best[0]:
             best = (used, changes, tried, ledger)
-        if used + margin <= usable and judge(tried, ledger)[0] == "fits":
+        if used + margin <= usable and _verdict(tried, ledger) == "fits":
             break
     if best is None:
         return None
     used, changes, chosen, ledger = best
     # beyond the card without the allocator's cache it does not fit, whatever the range: that need not be worked out
-    verdict: Verdict = "ooms" if used > usable and not chosen.missing else judge(chosen, ledger)[0]
+    verdict: Verdict = "ooms" if used > usable and not chosen.missing else _verdict(chosen, ledger)
     verdict = "tight" if verdict == "fits" and used + margin > usable else verdict
     hours = _hours(chosen, tokens) if verdict != "ooms" else None
     cost = hours.times(price * count) if hours is not None and price is not None else None
@@ -165,6 +166,19 @@ def _offer(
         in_time = most_hours is None or (hours is not None and hours.high <= most_hours)
         within = in_time and (budget is None or (cost is not None and cost.high <= budget))
     return Offer(card.id, count, verdict, used, usable, changes, hours, cost, storage(chosen, ledger), chosen, within, _batch(run, chosen, count))
+
+
+def _verdict(run: Run, ledger: Ledger) -> Verdict:
+    """:func:`judge`'s word, without a range where the expected figures and the estimator's own error decide: what is assumed can only widen them.
+
+    Below the card's edge the allocator's cache gives way, and the range of what is allocated decides; at the edge that of the whole does.
+    """
+    expected, usable = ledger.expected_totals(), run.usable
+    if not run.missing and ledger.holdings and usable is not None and (used := expected["device_used"].expected) <= usable[0]:
+        total, beside = ("max_allocated", ledger.outside("context")) if used < usable[0] else ("device_used", 0)
+        if round(expected[total].expected * errors(total, kinds(run))[1]) + beside > usable[0]:
+            return "tight"
+    return judge(run, ledger)[0]
 
 
 def _samples(run: Run) -> int:

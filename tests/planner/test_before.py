@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from typing import Any
 
@@ -15,6 +16,7 @@ from advisor.planner.storage import host_of_node
 from advisor.planning import before, limits, plan
 from advisor.run import Run, resolve
 from advisor.units import GIB
+from advisor.verdict import judge
 
 TOKENS = 100_000_000
 
@@ -153,3 +155,25 @@ def test_nothing_that_is_not_allowed_is_in_an_offer_and_room_is_left() -> None:
     roomy = before(start, cards=cards, margin_bytes=room)
     assert any(offer.verdict == "fits" for offer in roomy)
     assert all(offer.usable_bytes - offer.used_bytes >= room for offer in roomy if offer.verdict == "fits")
+
+
+@pytest.mark.parametrize("seq_len", [1024, 8192, 32768])
+@pytest.mark.parametrize("method", ["full", "lora"])
+def test_a_verdict_without_a_range_is_the_one_with_it(seq_len: int, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("advisor.planner.before")
+    asked = run(batch={"micro_batch": 8, "seq_len": seq_len}, method={"kind": method}, activations={"checkpointing": "full"})
+    cards = ("rtx4090-24gb", "a100-80gb", "h100-80gb", "h200-141gb", "mi300x-192gb")
+    ranges: list[str] = []
+
+    def counted(tried: Run, ledger: Any) -> Any:
+        ranges.append(judge(tried, ledger)[0])
+        return judge(tried, ledger)
+
+    monkeypatch.setattr(module, "judge", counted)
+    quick = [offer.to_json() for offer in before(asked, total_tokens=TOKENS, cards=cards)]
+    few = len(ranges)
+    ranges.clear()
+    monkeypatch.setattr(module, "_verdict", lambda tried, ledger: counted(tried, ledger)[0])
+    assert [offer.to_json() for offer in before(asked, total_tokens=TOKENS, cards=cards)] == quick
+    assert few <= len(ranges)
+    assert few < len(ranges) or (seq_len, method) != (8192, "full"), "some of these are past their card's edge by the estimator's own error"
