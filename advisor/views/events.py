@@ -10,7 +10,7 @@ import streamlit as st
 from advisor import knowledge
 from advisor.measurement.summing import AT, by_part, events_of, summed
 from advisor.render import words
-from advisor.units import gib, show
+from advisor.units import GIB, gib, show
 from advisor.views.causes import library_link
 from advisor.views.words import plain, table
 
@@ -83,9 +83,9 @@ def _findings(head: str, findings: Sequence[Mapping[str, Any]]) -> None:
         rows = [
             (plain(f.get("where") or "not known"), plain(f["title"]), show(_bytes(f)) if _bytes(f) else "–", str(f.get("step", 0))) for f in members[:SHOWN]
         ]
-        st.markdown(table(("Place", "What", "Bytes", "Step"), rows, right=(2, 3)))
+        st.markdown(table(("Place", "What", "Size", "Step"), rows, right=(2, 3)))
         if cause == "retained-graph":
-            st.caption("Bytes are those of the tensors named. What their graph keeps alive beside them is in the sizes below.")
+            st.caption("Sizes are those of the tensors named. What their graph keeps alive beside them is in the tables below.")
         if page is not None and page.is_file():
             library_link("causes", cause, "Read about this cause")
         if len(members) > SHOWN:
@@ -101,25 +101,33 @@ def _peaks(found: Mapping[str, Any]) -> None:
     if not found["peaks"]:
         return
     st.header("Largest live size, measured")
-    st.markdown(table(("Phase", "Bytes"), [(plain(words.phase(phase)), show(size)) for phase, size in found["peaks"].items()], right=(1,)))
+    st.markdown(table(("Phase", "Size"), [(plain(words.phase(phase)), show(size)) for phase, size in found["peaks"].items()], right=(1,)))
     if found["parts"]:
         rows = [(plain(words.part(part)), *("–" if size is None else show(size) for size in sizes)) for part, *sizes in by_part(found)]
         st.markdown(table(("Part, in the largest step", "Stored", "Resident", "Peak live"), rows, right=(1, 2, 3)))
         st.caption("Stored: as saved. Resident: held between two steps. Peak live: at the largest moment.")
     if len(found["course"]) > 2:
-        values = [{"step": row[AT], "phase": words.phase(phase), "gib": gib(size, 4)} for row in found["course"] for phase, size in row.items() if phase != AT]
-        st.vega_lite_chart(
-            {
-                "data": {"values": values}, "mark": {"type": "line", "point": True}, "height": 320,
-                "encoding": {
-                    "x": {"field": "step", "type": "quantitative", "title": "Observed step", "axis": {"tickMinStep": 1, "format": "d"}},
-                    "y": {"field": "gib", "type": "quantitative", "title": "GiB", "scale": {"zero": False}},
-                    "color": {"field": "phase", "type": "nominal", "title": None, "sort": None, "legend": {"orient": "bottom"}, "scale": {"range": COLOURS}},
-                    "shape": {"field": "phase", "type": "nominal", "sort": None},
-                },
+        _course(found["course"])
+
+
+def _course(course: Sequence[Mapping[str, Any]]) -> None:
+    """How the largest live size of each phase went, in MiB where all of it is below a GiB."""
+    sizes = [(row[AT], words.phase(phase), size) for row in course for phase, size in row.items() if phase != AT]
+    unit, scale = ("GiB", 1) if max(size for *_, size in sizes) >= GIB else ("MiB", 1024)
+    values = [{"step": step, "phase": phase, "size": gib(size * scale, 4)} for step, phase, size in sizes]
+    legend = {"orient": "bottom", "columns": 2}  # two beside each other are not cut off on a phone
+    st.vega_lite_chart(
+        {
+            "data": {"values": values}, "mark": {"type": "line", "point": True}, "height": 320,
+            "encoding": {
+                "x": {"field": "step", "type": "quantitative", "title": "Observed step", "axis": {"tickMinStep": 1, "format": "d"}},
+                "y": {"field": "size", "type": "quantitative", "title": unit, "scale": {"zero": False}},
+                "color": {"field": "phase", "type": "nominal", "title": None, "sort": None, "legend": legend, "scale": {"range": COLOURS}},
+                "shape": {"field": "phase", "type": "nominal", "sort": None},
             },
-            alt=f"The largest live size of each phase over {len(found['course'])} observed steps.", width="stretch",
-        )  # fmt: skip
+        },
+        alt=f"The largest live size of each phase over {len(course)} observed steps, in {unit}.", width="stretch",
+    )  # fmt: skip
 
 
 def _device(samples: Sequence[Mapping[str, Any]]) -> None:

@@ -109,7 +109,7 @@ def _best(best: Offer, *, priced: bool, sure: bool) -> None:
         else "the smallest that holds it"
     )
     cost = f", {span(best.cost)} for it" if best.cost else ""
-    lines = [f"{best.cards} x {plain(cards.catalogue()[best.card].name)}, {taking(best.hours)}{cost}: {why}, of what fits."]
+    lines = [f"{best.cards} × {plain(cards.catalogue()[best.card].name)}, {taking(best.hours)}{cost}: {why}, of what fits."]
     lines.append(f"{show(best.used_bytes)} needed of {show(best.usable_bytes)} usable on each. {plain(changed(best))}.")
     lines.append(
         f"The node needs {show(best.storage.host_bytes)} of host memory while loading; a checkpoint takes {show(best.storage.checkpoint_bytes)} on disk, "
