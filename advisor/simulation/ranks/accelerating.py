@@ -9,6 +9,7 @@ trainer.py ``_fsdp_qlora_plugin_updates`` (5.24: distributed/fsdp.py ``update_fs
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 from types import SimpleNamespace
 from typing import Any
@@ -111,6 +112,9 @@ def _plugin(model: torch.nn.Module, job: Job, **more: Any) -> Any:
         plugin.set_mixed_precision(DTYPES[job.precision.weights or "bf16"], override=True)  # of the quantised storage, as Trainer does
     elif compute is not None:
         plugin.set_mixed_precision(job.precision.compute)
+        reduce = DTYPES.get(job.precision.reduce or "") if job.precision.mixed == "fsdp" else None
+        if reduce is not None:  # accelerate takes a policy of the caller's own too, which may reduce in another dtype than it computes in
+            plugin.mixed_precision_policy = dataclasses.replace(plugin.mixed_precision_policy, reduce_dtype=reduce)
     return plugin
 
 
