@@ -49,7 +49,10 @@ def decode(keys: Sequence[Key], tables: Sequence[Table], name: str, *, last_wins
     taken: set[int] = set()
     joint: set[tuple[str, str, int]] = set()  # a group of keys is understood once
     unread: dict[tuple[str, str], str] = {}  # what a value that is no literal was to say: Trainer(model=model), where the model is named elsewhere
+    firm = {canonical(key.path) for key in keys if not key.weak and not isinstance(key.value, Unread)}
     for position, key in enumerate(keys):
+        if key.weak and key.scope == "comment" and canonical(key.path) in firm:
+            continue  # a remark about what is set for real: "#--hf-checkpoint /m/Qwen3-30B-FP8"
         claimed = _claim(key, tables)
         if claimed is None:
             continue
@@ -194,8 +197,9 @@ def _derived(derive: str, raw: Mapping[str, Any], key: Key, name: str, refused: 
     if derivation.of_paths:
         raw = {k: (v.leaf or v) if isinstance(v, Unread) else v for k, v in raw.items()}
     raw = {k: True if k in derivation.presence and v is not None and not _chosen(v) else v for k, v in raw.items()}
+    settled = {path for path, other in derivation.stands_for if raw.get(other) is not None and not isinstance(raw[other], Unread)}
     for path, value in raw.items():
-        if isinstance(value, Unread) and path not in derivation.tolerates:
+        if isinstance(value, Unread) and path not in derivation.tolerates and path not in settled:
             refused.append(NotUnderstood(f"{name}:{key.line}", f"{path} = {value}", _NOT_LITERAL))
     raw = {k: v for k, v in raw.items() if not isinstance(v, Unread)}
     if not raw:

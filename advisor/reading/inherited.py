@@ -12,14 +12,16 @@ from advisor.evidence import NotUnderstood
 from advisor.reading.merge import LAYER, PROSE, SCRIPT, Ranked
 
 BY_NAME = "by the name of "  # how the tables' derivations from a file's name say so
-_NAMES = frozenset({"defaults", "_base_", "base_config", "includes"})
+_NAMES = frozenset({"defaults", "_base_", "base_config", "includes", "source", "config-name"})  # the last two: of a shell script, of a hydra command
 
 
 def bases(seen_keys: Iterable[tuple[str, str, Any]]) -> frozenset[str]:
     """File names that configs among the texts name as what they build on."""
     found: set[str] = set()
     for _, key, value in seen_keys:
-        if key in _NAMES:
+        if key == "config-name" and isinstance(value, str):
+            found.add(value if value.endswith((".yaml", ".yml")) else f"{value}.yaml")
+        elif key in _NAMES:
             found |= {item.rsplit("/", 1)[-1] for item in (value if isinstance(value, list) else [value]) if isinstance(item, str) and "." in item}
     return frozenset(found)
 
@@ -32,7 +34,7 @@ def beneath(ranked: Sequence[Ranked], named: frozenset[str]) -> list[Ranked]:
 def without_given(items: Sequence[NotUnderstood], named: frozenset[str], given: Iterable[str]) -> list[NotUnderstood]:
     """What was not understood, less the bases that are among the texts after all."""
     there = named & {name.rsplit("/", 1)[-1] for name in given}
-    return [item for item in items if not (item.text.partition(" = ")[0] in _NAMES and any(name in item.text for name in there))]
+    return [item for item in items if not (item.text.partition(" = ")[0] in _NAMES and any(name.rpartition(".")[0] in item.text for name in there))]
 
 
 def by_content(ranked: Sequence[Ranked], given: Iterable[str]) -> list[Ranked]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from advisor.frameworks.derive.adapters import lisa, rank_means_adapters, write_rank
+from advisor.frameworks.derive.adapters import lisa, rank_means_adapters, swift_towers, write_rank
 from advisor.frameworks.derive.axolotl import axolotl_kernels, write_axolotl_kernels
 from advisor.frameworks.derive.derivation import AS_LOADED, RANK_KEY, Derivation
 from advisor.frameworks.derive.launching import (
@@ -51,9 +51,11 @@ from advisor.frameworks.derive.rollouts import (
     engines,
     prompt_and_completion,
     slime_budget,
+    slime_engine,
     slime_sequence,
     swift_sequence,
     verl_budget,
+    verl_config,
     verl_micro,
     verl_recompute,
     verl_reference,
@@ -124,21 +126,29 @@ DERIVATIONS: Mapping[str, Derivation] = {
     "accumulation": Derivation(accumulation),
     "verl-reference": Derivation(verl_reference),
     "verl-sft-budget": Derivation(verl_sft_budget),
+    "verl-config": Derivation(verl_config),
     "verl-micro": Derivation(verl_micro),
     "verl-recompute": Derivation(verl_recompute),
     "apart": Derivation(apart),
     "verl-budget": Derivation(verl_budget, write_verl_budget, samples=({"batch.token_budget": 16_384},)),
     "engines": Derivation(engines),
     "lisa": Derivation(lisa),
+    "swift-towers": Derivation(swift_towers),
+    "slime-engine": Derivation(slime_engine, of_paths=True, inferred="by the name of the checkpoint that the engine loads"),
     "swift-dtype": Derivation(
         swift_dtype, write_load_dtype, inferred=AS_LOADED, inferred_fields=("precision.weights", "precision.compute"), samples=({"load.dtype": "bf16"},)
     ),
-    "megatron-config": Derivation(megatron_config, tolerates=("hf-checkpoint", "tokenizer-model", "tensor-model-parallel-size"), presence=("merge-file",)),
+    "megatron-config": Derivation(
+        megatron_config,
+        tolerates=("hf-checkpoint", "tokenizer-model", "tensor-model-parallel-size"),
+        stands_for=(("moe-layer-freq", "FIRST_K_DENSE_REPLACE"),),
+        presence=("merge-file",),
+    ),
     "classification-head": Derivation(classification_head, tolerates=("num_labels",)),
     "megatron-stages": Derivation(megatron_stages),
     "megatron-sequence": Derivation(megatron_sequence, write_megatron_sequence, samples=({"batch.seq_len": 4_096},)),
     "megatron-checkpoint": Derivation(megatron_checkpoint, of_paths=True),
-    "openrlhf-models": Derivation(openrlhf_models),
+    "openrlhf-models": Derivation(openrlhf_models, presence=("remote_rm_url", "reward.remote_url", "agent_func_path", "train.agent_func_path")),
     "openrlhf-budget": Derivation(openrlhf_budget, write_openrlhf_budget, samples=({"batch.token_budget": 16_192},)),
     "swift-sequence": Derivation(swift_sequence, write_swift_sequence, samples=({"batch.seq_len": 4_096},)),
     "slime-budget": Derivation(slime_budget, write_slime_budget, samples=({"batch.token_budget": 9_216},)),

@@ -1,4 +1,4 @@
-"""Ranks that say by being zero that nothing is adapted."""
+"""Ranks that say by being zero that nothing is adapted; adapters beside parts that are trained in full."""
 
 from __future__ import annotations
 
@@ -24,3 +24,14 @@ def write_rank(_wanted: Mapping[str, Any], after: Job) -> dict[str, Any]:
 def lisa(raw: Mapping[str, Any]) -> dict[str, Any]:
     """LISA trains a few layers at a time; 0 is off."""
     return {"method.kind": "lisa"} if count(next(iter(raw.values()))) > 0 else {}
+
+
+def swift_towers(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """``lora_llm``: adapters in the language model only.
+
+    Raises:
+        ValueError: what is trained in full beside them has no word in the job.
+    """
+    if str(next(iter(raw.values()))).lower() == "lora_llm":
+        raise ValueError("beside the adapters the vision tower and the aligner are trained in full, which was not counted")
+    return {}

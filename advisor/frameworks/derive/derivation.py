@@ -28,5 +28,6 @@ class Derivation(Struct, frozen=True):
     still: str | None = None  # what is not known although the keys were read: the key is listed with it
     of_paths: bool = False  # the end of a path says enough where its beginning is not known
     tolerates: tuple[str, ...] = ()  # keys that may be unknown without a word: what they would add is known otherwise
+    stands_for: tuple[tuple[str, str], ...] = ()  # (a key that may be unknown, the key that says the same where it is known)
     presence: tuple[str, ...] = ()  # keys that say enough by being there, whatever their value (unless a condition chooses it: it may be none)
     samples: tuple[Mapping[str, Any], ...] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,13 +58,29 @@ def verl_sft_budget(raw: Mapping[str, Any]) -> dict[str, Any]:
     return {"batch.token_budget": count(budget) if budget is not None else 8_192}
 
 
+_STOCK = frozenset({"ppo_trainer", "ppo_megatron_trainer", "sft_trainer", "sft_trainer_engine", "generation", "evaluation"})
+
+
+def verl_config(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The file of settings that the overrides stand over.
+
+    Raises:
+        ValueError: one that is not verl's own, so that its values are not known.
+    """
+    name = str(raw.get("config-name") or "ppo_trainer").removesuffix(".yaml").removesuffix(".yml")
+    if name not in _STOCK:
+        raise ValueError("the config that these settings stand over is not verl's own; give it too, its values are not seen here")
+    return {}
+
+
 def verl_micro(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The old key counts the samples of all ranks."""
+    """The old key counts the samples of all data ranks: the ranks over those that share a sequence or a model."""
     total = raw.get("actor_rollout_ref.actor.ppo_micro_batch_size")
     if total is None:
         return {}
     ranks = count(raw.get("trainer.n_gpus_per_node") or 8) * count(raw.get("trainer.nnodes") or 1)
-    return {"batch.micro_batch": max(1, count(total) // ranks)}
+    shared = [count(value) for key, value in raw.items() if key.endswith("_parallel_size") and value is not None]
+    return {"batch.micro_batch": max(1, count(total) // max(1, ranks // max(1, math.prod(shared))))}
 
 
 def verl_recompute(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,6 +118,11 @@ def slime_budget(raw: Mapping[str, Any]) -> dict[str, Any]:
 def write_slime_budget(wanted: Mapping[str, Any], _after: Job) -> dict[str, Any]:
     """The switch, and the budget."""
     return {"use-dynamic-batch-size": True, "max-tokens-per-gpu": wanted["batch.token_budget"]}
+
+
+def slime_engine(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """SGLang loads ``--hf-checkpoint`` as it is saved: one in fp8 is held in fp8, while the trainer's weights come from ``--load`` or ``--ref-load``."""
+    return {"rollout.weights": "fp8"} if re.search(r"[-_]fp8\b", str(next(iter(raw.values()))).rstrip("/"), re.IGNORECASE) else {}
 
 
 def slime_sequence(raw: Mapping[str, Any]) -> dict[str, Any]:

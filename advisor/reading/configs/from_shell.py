@@ -63,6 +63,7 @@ def parse(text: str) -> Parsed:
     reader.directives()
     reader.script(re.sub(prompts, "", text, flags=re.MULTILINE))  # a session pasted with its prompts
     reader.unused()
+    reader.elsewhere()
     parsed.comments = [(i, m.group(1)) for i, line in enumerate(text.splitlines(), 1) if (m := re.search(r"(?:^|\s)#(?!!)\s*(\S.*)$", line))]
     return parsed
 
@@ -78,6 +79,7 @@ class _Script:
         self.scope = Scope()
         self.flow = Flow(self.scope, self.command)
         self.depth = 0
+        self.sourced: list[tuple[int, str, str]] = []  # (line, text, path) of the scripts that are read in
         self.batch: dict[str, str] = {}  # Slurm's options of the whole script; those of an srun stand over them
 
     def directives(self) -> None:
@@ -105,6 +107,13 @@ class _Script:
             while name not in self.scope.spread and at < len(words):
                 at = self.flag(words, at, 1, "program") if words[at].startswith("-") else at + 1
 
+    def elsewhere(self) -> None:
+        """Scripts that this one reads in, where it uses arrays that are not assigned here: the shape of the model, most often."""
+        names = ", ".join(list(self.scope.missing)[:5])
+        for line, text, path in self.sourced if names else ():
+            self.parsed.add(Key("source", path, line, text, scope="env"))
+            self.parsed.notes.append((line, f"source = {path}", f"this script may set {names}, which the command is given; give it too"))
+
     def where(self, word: str, start: int) -> tuple[int, str]:
         """The line of a word: from the command's start on, else anywhere (an array stands before its use)."""
         offset = self.offsets[min(max(start - 1, 0), len(self.offsets) - 1)]
@@ -123,6 +132,8 @@ class _Script:
         if raw[0] == "read":
             self._read(command)
             return
+        if raw[0] in ("source", ".") and len(raw) > 1:
+            self.sourced.append((*self.where(raw[1][:40], command.line), self.scope.text(raw[1])))
         if raw[0] in _DECLARES:
             raw = [w for w in raw[1:] if not w.startswith("-")]
         while raw and (match := _ASSIGNMENT.match(raw[0])) is not None:

@@ -18,6 +18,7 @@ _COUNTED = pattern(
     r"^\s*echo\s+(.+?)\s*\|\s*(?:tr\s+['\"]?,['\"]?\s+['\"]?\\n['\"]?\s*\|\s*wc\s+-l|awk\s+-F\s*['\"]?,['\"]?\s+['\"]\{\s*print\s+NF\s*\}['\"])\s*$"
 )
 _DEEP = 8
+_MOST_NUMBERS = 1_000  # of a seq
 _LONGEST = 20_000
 _LONGEST_TRIMMED = 400  # a path; every length of it is tried
 
@@ -29,6 +30,7 @@ class Scope:
         self.variables: dict[str, str] = {}
         self.arrays: dict[str, list[str]] = {}
         self.spread: set[str] = set()  # names that something referred to
+        self.missing: dict[str, None] = {}  # arrays that were spread and that nothing here assigned
 
     def fields(self, raw: str) -> list[str]:
         """The words that one raw word becomes: a variable without quotes may hold several. What is not known stays as written, with its ``$``."""
@@ -40,6 +42,7 @@ class Scope:
                 found += item.split() if " " in item and (not whole.group(1) or item.startswith("--")) else [item]
             return found
         if whole is not None and "[" in raw and whole.group(2) not in self.variables:
+            self.missing[whole.group(2)] = None
             return []  # an array of another file
         parts: list[str] = []
         current, started = "", False
@@ -183,10 +186,23 @@ class Scope:
             listed = self.text(match.group(1), depth + 1)
             return whole if "$" in listed else str(listed.count(",") + 1)
         words = array_words(inner)
+        if words[:1] == ["seq"]:
+            return _sequence([self.text(word, depth + 1) for word in words[1:]]) or whole
         if len(words) > 1 and "|" not in inner and words[0] in ("echo", "basename"):
             text = " ".join(self.text(word, depth + 1) for word in words[1 : 2 if words[0] == "basename" else None])
             return whole if "$" in text else text.rstrip("/").rsplit("/", 1)[-1] if words[0] == "basename" else text
         return whole
+
+
+def _sequence(bounds: list[str]) -> str | None:
+    """``seq LAST``, ``seq FIRST LAST``, ``seq FIRST STEP LAST``, of whole numbers."""
+    if not 1 <= len(bounds) <= 3 or not all(re.fullmatch(r"-?\d{1,9}", word) for word in bounds):
+        return None
+    numbers = [int(word) for word in bounds]
+    first, step, last = numbers[0] if len(numbers) > 1 else 1, numbers[1] if len(numbers) == 3 else 1, numbers[-1]
+    if step == 0 or abs(last - first) // abs(step) >= _MOST_NUMBERS:
+        return None
+    return " ".join(str(number) for number in range(first, last + (1 if step > 0 else -1), step))
 
 
 def _trimmed(value: str, pattern: str, side: str, greedy: bool) -> str:

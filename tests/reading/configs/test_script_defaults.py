@@ -71,9 +71,7 @@ def test_recomputation_of_each_layer_is_full_recomputation(method: str, layers: 
     assert any("recompute-method" in item.text for item in found.not_understood) is listed
 
 
-VERL = (
-    "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=a/b-7B actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"
-)
+VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=a/b-7B"
 
 
 def test_the_older_supervised_trainer_of_verl_pads_and_the_newer_fills_a_budget() -> None:
@@ -218,3 +216,57 @@ def test_nanotron() -> None:
     assert (found["hardware.gpus_per_node"], found["hardware.nodes"], found["parallel.tensor"], found["parallel.strategy"]) == (8, 2, 2, "zero1")
     assert (found["batch.micro_batch"], found["batch.gradient_accumulation"], found["precision.gradients"]) == (2, 4, "fp32")
     assert (found["model.config"]["vocab_size"], found["model.config"]["num_key_value_heads"]) == (50_432, 8)
+
+
+def test_a_script_that_reads_another_in_names_it() -> None:
+    run = 'source "${DIR}/models/qwen3-4B.sh"\nARGS=(--hf-checkpoint /m/Qwen3-4B --rollout-num-gpus 8)\npython3 train.py ${MODEL_ARGS[@]} ${ARGS[@]}\n'
+    listed = [item for item in reading(run).not_understood if item.text.startswith("source = ")]
+    assert len(listed) == 1 and "MODEL_ARGS" in listed[0].why
+    assert not any(item.text.startswith("source = ") for item in reading(run.replace("${MODEL_ARGS[@]} ", "")).not_understood)
+    model = "MODEL_ARGS=(--num-layers 36 --hidden-size 2560 --num-attention-heads 32 --swiglu --vocab-size 151936 --ffn-hidden-size 9728)\n"
+    both = read([("run.sh", run), ("qwen3-4B.sh", model)])
+    assert not any(item.text.startswith("source = ") for item in both.evidence.not_understood)
+    assert both.job.model.config is not None and both.job.model.config["num_hidden_layers"] == 36
+
+
+def test_a_config_that_is_not_verls_own_is_named() -> None:
+    text = f"{VERL} --config-name='gsm8k_multiturn_grpo'\n"
+    assert any(item.text.startswith("config-name") for item in reading(text).not_understood)
+    assert not any(item.text.startswith("config-name") for item in reading(f"{VERL} --config-name=ppo_megatron_trainer.yaml\n").not_understood)
+    both = read([("run.sh", text), ("gsm8k_multiturn_grpo.yaml", "data:\n  max_prompt_length: 512\nactor_rollout_ref:\n  rollout:\n    n: 4\n")])
+    assert not any(item.text.startswith("config-name") for item in both.evidence.not_understood)
+
+
+def test_the_old_micro_batch_of_verl_is_shared_by_sequence_ranks() -> None:
+    text = f"{VERL} actor_rollout_ref.actor.ppo_micro_batch_size=64 trainer.n_gpus_per_node=8 trainer.nnodes=1"
+    assert facts(text)["batch.micro_batch"] == 8
+    assert facts(f"{text} actor_rollout_ref.actor.ulysses_sequence_parallel_size=2")["batch.micro_batch"] == 16
+
+
+def test_a_remark_does_not_speak_for_a_flag_that_is_given() -> None:
+    text = "A=(\n  --hf-checkpoint /m/Qwen3-4B\n  #--hf-checkpoint /m/Qwen3-4B-FP8\n  --rollout-num-gpus 8\n)\npython3 train.py ${A[@]}\n"
+    assert "rollout.weights" not in facts(text)
+    assert facts(text.replace("  --hf-checkpoint /m/Qwen3-4B\n  #", "  "))["rollout.weights"] == "fp8"
+
+
+def test_numbers_of_a_sequence() -> None:
+    text = "A=(--hf-checkpoint /m/a-4B --sglang-cuda-graph-bs 1 2 $(seq 8 8 32) --rollout-num-gpus 8)\npython3 train.py ${A[@]}\n"
+    assert any(item.text == "sglang-cuda-graph-bs = [1, 2, 8, 16, 24, 32]" for item in reading(text).not_understood)
+
+
+def test_a_list_of_expert_layers_that_a_loop_builds() -> None:
+    text = (
+        "N=4\nFIRST_K_DENSE_REPLACE=1\narr=()\nfor ((i=0; i<N; i++)); do\n  arr+=(1)\ndone\n"
+        'printf -v MOE_LAYER_FREQ "[%s]" "$(IFS=\', \'; echo "${arr[*]}")"\n'
+        "MODEL_ARGS=(--num-layers 4 --hidden-size 64 --num-attention-heads 4 --swiglu --vocab-size 128 --ffn-hidden-size 256\n"
+        '  --num-experts 8 --moe-ffn-hidden-size 32 --moe-layer-freq "$MOE_LAYER_FREQ")\n'
+    )
+    found = reading(text)
+    assert {f.field: f.value for f in found.facts}["model.config"]["mlp_only_layers"] == [0]
+    assert not any("moe-layer-freq" in item.text for item in found.not_understood)
+
+
+@pytest.mark.parametrize(("kind", "listed"), [("lora", False), ("lora_llm", True), ("bone", True)])
+def test_what_swift_trains_beside_adapters_is_listed(kind: str, listed: bool) -> None:
+    found = reading(f"swift sft --model a/b-7B --tuner_type {kind} --per_device_train_batch_size 1")
+    assert any(item.text.startswith("tuner_type") for item in found.not_understood) is listed
