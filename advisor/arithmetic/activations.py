@@ -38,6 +38,7 @@ _MOST_KNOWN = 2048
 def holdings(ctx: Context) -> Iterator[Holding]:
     """Saved activations, checkpoints, and the temporaries of the block that runs, for the text blocks of this rank."""
     yield from vision.holdings(ctx)
+    yield from _own_embeddings(ctx)
     if not ctx.blocks:
         return
     put = _Put(ctx)
@@ -74,6 +75,21 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         yield put.holding("recomputed output of the running block", last.output, 1, RUNNING, None, REENTRANT)
     first = max((c for c, _ in counted), key=lambda c: put.bytes(c.total)) if inside and len(counted) > 1 else last
     yield from _forward(put, first, round(put.largest), kept=not inside)
+
+
+def _own_embeddings(ctx: Context) -> Iterator[Holding]:
+    """Gemma 3n's and 4's embeddings of each layer's own: a projection of the embedded tokens, normed, and its sum with a table's, which all layers read.
+
+    Kept: the projection's input, in fp32 what the norm reads and, where it trains, what it gives, and the sum (modeling_gemma4
+    project_per_layer_inputs).
+    """
+    width = next((t.shape[0] for t in ctx.arch.outer if t.name == "per_layer_model_projection"), 0)
+    if not width or not ctx.has_embedding or ctx.source != "huggingface":
+        return
+    trained = ctx.method not in ADAPTED
+    each = width * (4 + (4 if trained else 0) + ctx.compute) + (ctx.arch.hidden * ctx.compute if trained else 0)
+    values = {"tokens": ctx.tokens, "bytes a token": each}
+    yield Holding("activations", "embeddings of each layer's own", ctx.tokens * each, UNTIL_LOSS | RUNNING, "tokens x bytes a token", values, SOURCE)
 
 
 class _Put:

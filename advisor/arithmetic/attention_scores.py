@@ -34,6 +34,7 @@ NARROW_UNTIL: dict[str, tuple[int, ...] | None] = {
 FLOORED_UNTIL: dict[str, tuple[int, ...]] = {"llama": (4, 31), "opt": (4, 50), "opt-350m": (4, 50)}
 RECENT = (5, 10)  # a family that learnt it after this is taken for eager where no version is known
 BROADCASTS = frozenset({"falcon"})  # one key head is left to broadcast: heads differ, which no fused kernel takes (modeling_falcon.FalconAttention)
+TRUTH_SINCE = (4, 53)  # masking_utils.py came with it; before, each model made its own mask in the compute dtype
 NATIVE_GROUPS_SINCE = (4, 54)  # transformers' sdpa_attention_forward passes enable_gqa instead of repeating
 # Families with a forward pass of Unsloth's own (unsloth models/{llama,mistral,qwen2,qwen3,qwen3_moe,gemma,granite,cohere,falcon_h1}.py): flash-attn's
 # kernel where it is installed (cards from 8.0 on), else xformers', which Unsloth requires, on keys and values repeated to all heads; no mask in training.
@@ -42,16 +43,36 @@ FLASH_HEAD = 256  # largest head size of flash attention (flash_api.cpp; sdp_uti
 
 
 def holdings(ctx: Context) -> Iterator[Holding]:
-    """The additive mask that eager code and padded batches make: ``[micro_batch, 1, seq_len, seq_len]`` in the compute dtype, all step long."""
+    """The masks that eager code, sliding windows and padded batches make, one a kind of layer: ``[micro_batch, 1, seq_len, seq_len]``, all step long.
+
+    Eager code adds one in the compute dtype; for ``scaled_dot_product_attention`` it is of truth values since :data:`TRUTH_SINCE`, of which
+    each call makes a 16-bit one for the kernel (:func:`advisor.arithmetic.blocks.attention.kernel`).
+    """
     if ctx.source != "huggingface" or not ctx.blocks:
         return
-    kernel, masked = kernel_of(ctx, ctx.blocks[0][0])
-    if not masked or kernel == "flash":
+    kinds = {(block.window is not None and ctx.seq_len >= block.window, *kernel_of(ctx, block)) for block, _ in ctx.blocks if block.heads}
+    masks = {(sliding, 1 if kernel != "eager" and truth_masks(ctx) else ctx.compute) for sliding, kernel, masked in kinds if masked and kernel != "flash"}
+    if not masks:
         return
-    size = ctx.tokens * ctx.seq_len * ctx.compute
-    values = {"micro_batch": ctx.micro_batch, "seq_len": ctx.seq_len, "bytes": ctx.compute}
-    source = "transformers masking_utils: the causal and padding mask, made once a forward pass and saved by every checkpointed block"
+    each = sum(size for _, size in masks)
+    values = {"micro_batch": ctx.micro_batch, "seq_len": ctx.seq_len, "bytes": each}
+    source = "transformers masking_utils: the causal, sliding and padding masks, made once a forward pass and saved by every checkpointed block"
+    size = ctx.tokens * ctx.seq_len * each
     yield Holding("attention", "attention mask", size, at.COMPUTE & ctx.moments, "micro_batch x seq_len x seq_len x bytes", values, source)
+
+
+def truth_masks(ctx: Context) -> bool:
+    """Whether the mask for ``scaled_dot_product_attention`` holds truth values (transformers masking_utils.py sdpa_mask), not numbers to add."""
+    return ctx.source == "huggingface" and ctx.at_least("transformers", *TRUTH_SINCE)
+
+
+def added_mask(ctx: Context, block: Block) -> int:
+    """Bytes of an element of the mask that each call makes of truth values, where a layer's window brings one.
+
+    Known error: a padded batch's mask is turned into numbers by each call too, which is not counted: the four public runs that it would move
+    (PEFT's comparison, two to four percent below the estimate without it) speak against it.
+    """
+    return ctx.compute if slides(ctx, block) and truth_masks(ctx) else 0
 
 
 def kernel_of(ctx: Context, block: Block) -> tuple[Kernel, bool]:
@@ -132,10 +153,11 @@ def sdpa(ctx: Context, block: Block) -> tuple[Kernel, bool]:
 
     Flash takes 16-bit inputs without a mask, equal head sizes up to 256, from compute capability 8.0; the memory-efficient kernel takes
     fp32 and masks, and bf16 from 8.0 only, but no grouped heads (check_batch_size_and_num_heads_dense<false>). Hugging Face drops an
-    all-ones mask, so only padded batches bring one, and repeats keys and values only for a mask: without one, grouped heads that flash
-    does not take (fp32, cards before 8.0) end in the math kernel.
+    all-ones mask, so only padded batches bring one, and layers with a sliding window once a sequence is as long as it (masking_utils.py
+    _ignore_causal_mask_sdpa); it repeats keys and values only for a mask: without one, grouped heads that flash does not take (fp32, cards
+    before 8.0) end in the math kernel.
     """
-    masked = (
+    masked = slides(ctx, block) or (
         ctx.source in ("huggingface", "remote-code")
         and ctx.job.batch.packed is False
         and ctx.micro_batch > 1
@@ -153,6 +175,11 @@ def sdpa(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     if sixteen and not masked and not old and equal and block.head_dim <= FLASH_HEAD:
         return "flash", False
     return ("math", False) if native_groups(ctx, block) and not masked else ("efficient", masked)
+
+
+def slides(ctx: Context, block: Block) -> bool:
+    """Whether a layer's sliding window is shorter than the sequence, so that Hugging Face's code makes a mask for it."""
+    return ctx.source == "huggingface" and block.window is not None and ctx.seq_len >= block.window
 
 
 def native_groups(ctx: Context, block: Block) -> bool:

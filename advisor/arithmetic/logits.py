@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from advisor.arithmetic import moments as at
-from advisor.arithmetic import pipe_outputs, unsloth_loss
+from advisor.arithmetic import pipe_outputs, traits, unsloth_loss
 from advisor.arithmetic.context import ROLLOUT_OBJECTIVES, Context
 from advisor.arithmetic.fused_linear import chunked, fused_linear
 from advisor.arithmetic.losses import LOSS_FUNCTION_SINCE, OWN_LOSS, RAW_REMOTE, SCALED, Loss, materialised, own
@@ -199,10 +199,13 @@ def _final(ctx: Context) -> Iterator[Holding]:
     A head that trains saves its input; else the model's own forward still names it while the loss is made (modeling_llama hidden_states).
     """
     stream = ctx.compute
-    plain = ctx.arch.norm == "layernorm" or "rmsnorm" in ctx.kernels
     trained = ctx.method not in ADAPTED
+    kind = traits.of(ctx.arch.model_type).norm if ctx.source == "huggingface" else None
+    plain = "rmsnorm" in ctx.kernels or (ctx.arch.norm == "layernorm" and kind is None)
+    normalised = (4 if kind in ("rms-wide", "layer-wide") else 0 if kind == "layer-float" else stream) if trained and not plain else 0
+    inputs = stream if plain else 8 if kind == "layer-wide" else 4  # centred for the variance and for the quotient
     saved = trained or any(i.fate == "trained" and i.role == "head" for i in ctx.counts.outer.items)
-    each: float = (stream if plain else 4 + (stream if trained else 0)) + (stream if saved else 0)
+    each: float = inputs + normalised + (stream if saved else 0)
     if ctx.sequence_parallel and not ctx.is_megatron:  # the norm works on a rank's part; the head's input is gathered
         each = (each - (stream if saved else 0)) / ctx.tensor + (stream if saved else 0)
     what = "norm input" + (" + normalised" if trained and not plain else "") + (" + head input" if saved else "")

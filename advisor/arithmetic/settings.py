@@ -7,7 +7,7 @@ from typing import Literal
 
 from advisor.architecture import Block
 from advisor.arithmetic import traits
-from advisor.arithmetic.attention_scores import capped, expands, floored, kernel_of, narrow_softmax, softmax_keeps_scores
+from advisor.arithmetic.attention_scores import added_mask, capped, expands, floored, kernel_of, narrow_softmax, softmax_keeps_scores
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.dtypes import bytes_of
@@ -47,16 +47,24 @@ def of(ctx: Context, block: Block) -> Setting:
         keeps_input=keeps_input(ctx),
         adapted=targets(block, method.targets) if adapted else frozenset(), rank=method.rank or 8, adapter=ctx.adapter if not mixed_copy(ctx) else ctx.compute,
         dropout=method.dropout or 0.0, dora=ctx.method == "dora",
-        kernel=kernel, masked=masked, expanded=expands(ctx), attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout,
+        kernel=kernel, masked=masked, bias=added_mask(ctx, block), expanded=expands(ctx),
+        attention_dropout=ctx.arch.attention_dropout, hidden_dropout=ctx.arch.hidden_dropout,
         inner_dropout=ctx.arch.hidden_dropout if family.inner_dropout else 0.0,
-        fused=ctx.kernels | COMPILED if ctx.compiled else ctx.kernels, source=ctx.source, activation=ctx.arch.activation,
+        fused=ctx.kernels | COMPILED if ctx.compiled else ctx.kernels, source=ctx.source, activation=activation(ctx, family),
         norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"),
         rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, around=family.around, wide_qk=family.wide_qk,
+        bare_qk=family.bare_qk, value_norm=family.value_norm, wide_router=family.wide_router, all_experts=family.all_experts,
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=capped(ctx),
         narrow_softmax=narrow_softmax(ctx), floored=floored(ctx), softmax_keeps=softmax_keeps_scores(ctx), math_wide=ctx.at_least("torch", 2, 5),
         compiled=ctx.compiled, experts=experts_of(ctx), experts_quantised=ctx.base == "mxfp4" or experts_are_linear(ctx.arch, ctx.job),
         experts_adapted=adapted and ctx.base == "none" and experts_adapted(ctx.arch, ctx.job),
     )  # fmt: skip
+
+
+def activation(ctx: Context, family: traits.Traits) -> str:
+    """The activation as it runs: Apertus' by its CUDA wheel where that is installed (axolotl examples/apertus/README.md recommends it), else in Python."""
+    wheel = ctx.framework == "axolotl" or ctx.version("xielu") is not None
+    return ctx.arch.activation if ctx.arch.model_type == "apertus" and wheel else family.activation or ctx.arch.activation
 
 
 def _litgpt(ctx: Context, block: Block, adapted: bool) -> Setting:

@@ -172,7 +172,7 @@ def sparse_block(keys: Keys, family: Sparse, hidden: int, heads: Heads, routed: 
         gated=keys.gated is not False,
         experts=Experts(routed.number, routed.chosen, routed.width, routed.shared_width),
         norms=len(traits.norms),
-        qk_norm=has_qk_norm(keys, traits),
+        qk_norm=has_qk_norm(keys, traits) if keys.model_type != "llama4_text" else window is not None and keys.flag("use_qk_norm", default=True),
         window=window,
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from advisor.architecture import Block
 from advisor.arithmetic.blocks.operations import cast, dropout, linear, parts, rms_norm, tokens
 from advisor.arithmetic.blocks.setting import Setting
-from advisor.arithmetic.blocks.tape import Tape, Value
+from advisor.arithmetic.blocks.tape import NOTHING, Tape, Value
 
 FUSED = frozenset({"flash", "flex", "cudnn", "efficient", "te-fused"})
 
@@ -19,11 +19,16 @@ def attention(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> 
     d = block.head_dim
     heads, kv = block.heads / s.tensor, max(block.kv_heads / s.tensor, 1)
     q, k, v = projections(tape, s, block, x, heads * d, kv * d, kv * block.v_head_dim)
-    if block.qk_norm:
-        q = rms_norm(tape, s, q, "query norm", width=None if s.wide_qk else d)
-        k = rms_norm(tape, s, k, "key norm", width=None if s.wide_qk else d)
-    if s.rotary != "none":
+    shared = k.size == NOTHING  # normed and turned where they were made
+    if s.bare_qk and s.rotary != "none":
         q, k = rotary(tape, s, q, "query"), rotary(tape, s, k, "key")
+    if block.qk_norm:
+        q = rms_norm(tape, s, q, "query norm", width=None if s.wide_qk else d, bare=s.bare_qk)
+        k = k if shared else rms_norm(tape, s, k, "key norm", width=None if s.wide_qk else d, bare=s.bare_qk)
+    if s.rotary != "none" and not s.bare_qk:
+        q, k = rotary(tape, s, q, "query"), k if shared else rotary(tape, s, k, "key")
+    if s.value_norm and not shared:
+        v = rms_norm(tape, s, v, "value norm", width=block.v_head_dim, bare=True)
     y = kernel(tape, s, q, k, v, heads, kv, d, block.v_head_dim)
     if s.rotary == "joined" and s.kernel in FUSED:
         y = tape.run("order of heads", (y,), y.width, y.element, label="attention output, tokens first")
@@ -44,6 +49,15 @@ def projections(tape: Tape, s: Setting, block: Block, x: Value, q: float, k: flo
     """Query, key and value: three layers, or one fused layer whose parts are views of one tensor."""
     names = [t.name for t in block.tensors if t.role == "attention" and len(t.shape) == 2]
     fused = next((n for n in names if n in ("qkv_proj", "c_attn", "query_key_value", "Wqkv", "W_pack", "qkv", "attn", "linear_qkv")), None)
+    if fused is None and "q_proj" in names and "k_proj" not in names:  # Gemma 3n and 4: keys and values that an earlier layer keeps
+        return (
+            linear(tape, s, x, "q_proj", q),
+            Value("another layer's keys", k, x.element, True, NOTHING),
+            Value("another layer's values", v, x.element, True, NOTHING),
+        )
+    if fused is None and "k_proj" in names and "v_proj" not in names:  # Gemma 4: the keys, before their norm, are the values too
+        key = linear(tape, s, x, "k_proj", k)
+        return linear(tape, s, x, "q_proj", q), key, key
     if fused is None:
         three = [n for n in names if n != output_name(block)][:3]
         if len(three) < 3:
@@ -80,7 +94,7 @@ def kernel(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, k
         if s.masked or s.expanded or s.kernel == "efficient":
             k, v = expand(tape, k, heads * d, "key"), expand(tape, v, heads * dv, "value")
             kv = heads
-        return flash(tape, q, k, v, heads, kv, d, dv)
+        return flash(tape, q, k, v, heads, kv, d, dv, bias=s.bias if s.masked and s.kernel == "efficient" else 0)
     if s.kernel == "math":
         return math(tape, s, q, expand(tape, k, heads * d, "key"), expand(tape, v, heads * dv, "value"), heads, dv)
     return scores(tape, s, q, expand(tape, k, heads * d, "key"), expand(tape, v, heads * dv, "value"), heads, dv)
@@ -93,20 +107,33 @@ def expand(tape: Tape, x: Value, width: float, name: str) -> Value:
     return tape.run(f"{name} repeat", (x,), width, x.element, label=f"{name} repeated to all heads")
 
 
-def flash(tape: Tape, q: Value, k: Value, v: Value, heads: float, kv: float, d: int, dv: int) -> Value:
+def flash(tape: Tape, q: Value, k: Value, v: Value, heads: float, kv: float, d: int, dv: int, *, bias: int = 0) -> Value:
     """Flash attention: keeps query, key, value, output and one fp32 log-sum-exp a head.
 
     Its backward (flash_api.cpp mha_bwd) allocates fp32 dQ accumulators of the head size rounded to 32 (64 above 128), an fp32 row sum, and
     keys' and values' gradients for all query heads where these are fewer.
+
+    ``bias``: bytes of an element of the mask that a call makes of truth values for the memory-efficient kernel, which keeps it
+    (ATen transformers/attention.cpp convert_boolean_attn_mask; derivatives.yaml _scaled_dot_product_efficient_attention: attn_bias).
     """
     out = heads * dv
     step = 32 if d <= 128 else 64
     accumulator = heads * (-(-d // step) * step) * 4 + heads * 4
     expanded = heads * (d + dv) * q.element if kv < heads else 0
     lse = ("attention log-sum-exp", 4, tokens(4 * heads))
+    added = (("attention mask as numbers", bias, (0.0, float(bias), 0.0, 0.0)),) if bias else ()
     temp = tokens(accumulator + expanded)
     return tape.run(
-        "attention", (q, k, v), out, q.element, saves=(q, k, v), saves_output=True, keeps=(lse,), backward=temp, kind="attention", label="attention output"
+        "attention",
+        (q, k, v),
+        out,
+        q.element,
+        saves=(q, k, v),
+        saves_output=True,
+        keeps=(lse, *added),
+        backward=temp,
+        kind="attention",
+        label="attention output",
     )
 
 

@@ -15,6 +15,7 @@ from advisor.arithmetic.blocks.mixer import mix
 from advisor.arithmetic.blocks.mlp import mlp
 from advisor.arithmetic.blocks.moe import moe
 from advisor.arithmetic.blocks.operations import all_gather, cast, norm, reduce_scatter, residual
+from advisor.arithmetic.blocks.per_layer import beside_mlp, has_own_embedding, own_embedding
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Counted, Tape, Value
 
@@ -73,8 +74,11 @@ def dense(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
         x = residual(tape, x, _attended(tape, s, replace(block, mixer=None), norm(tape, s, x, "cross-attention norm"), hidden))
     if not has_mlp:
         return x
-    y = _fed(tape, s, block, norm(tape, s, x, "MLP norm"), hidden)
-    return residual(tape, x, norm(tape, s, y, "norm after MLP") if block.norms >= 4 else y)
+    normed = norm(tape, s, x, "MLP norm")
+    both = block.experts is not None and block.mlp_width > 0
+    y = beside_mlp(tape, s, block, x, normed, hidden) if both else _fed(tape, s, block, normed, hidden)
+    x = residual(tape, x, norm(tape, s, y, "norm after MLP") if block.norms >= 4 else y)
+    return own_embedding(tape, s, block, x, hidden) if has_own_embedding(block) else x
 
 
 def _attended(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:

@@ -40,6 +40,8 @@ def latent_attention(tape: Tape, s: Setting, block: Block, latent: Latent, x: Va
         y = tape.run("cut", (y,), heads * latent.v_head, y.element, label="attention output cut back")
     else:
         y = kernel(tape, s, q_full, k_full, v, heads, heads, d, latent.v_head)
+        if s.kernel == "flash":  # its output lies as the query does, heads first, since that was put together from parts
+            y = tape.run("order of heads", (y,), y.width, y.element, label="attention output, tokens first")
     return linear(tape, s, y, output_name(block), hidden)
 
 

@@ -53,10 +53,38 @@ def gated(tape: Tape, s: Setting, x: Value, names: list[str], width: float, *, c
     else:
         gate = linear(tape, s, x, names[0] if names else "gate_proj", width, copies=copies, experts=experts)
         up = linear(tape, s, x, names[1] if names else "up_proj", width, copies=copies, experts=experts)
+    if s.activation == "clamped":
+        return clamped(tape, gate, up, width)
     if "swiglu" in s.fused:
         return tape.run("swiglu", (gate, up), width, gate.element, saves=(gate, up), reuses=True, label="gated product")
     act = activate(tape, s, gate)
     return tape.run("gate product", (act, up), width, max(act.element, up.element), saves=(act, up), label="gated product")
+
+
+def clamped(tape: Tape, gate: Value, up: Value, width: float) -> Value:
+    """``(clamp(up) + 1) * clamp(gate) * sigmoid(alpha * clamp(gate))`` (modeling_gpt_oss GptOssExperts): each product keeps both its factors."""
+    e = gate.element
+    gate = tape.run("gate clamp", (gate,), width, e, saves=(gate,), label="clamped gate")
+    up = tape.run("up clamp", (up,), width, e, saves=(up,), label="clamped up")
+    scaled = tape.run("gate alpha", (gate,), width, e, label="scaled gate")
+    soft = tape.run("gate sigmoid", (scaled,), width, e, saves_output=True, label="gate sigmoid")
+    glu = tape.run("gate product", (gate, soft), width, e, saves=(gate, soft), label="activation output")
+    more = tape.run("up plus one", (up,), width, e, shares=True, label="up plus one")
+    return tape.run("gated product", (more, glu), width, e, saves=(more, glu), label="gated product")
+
+
+def xielu(tape: Tape, x: Value) -> Value:
+    """xIELU in Python (transformers activations.XIELUActivation, without its CUDA wheel): both branches of a ``where`` are made and keep what they read."""
+    e, one = x.element, tokens(x.width * x.element)
+    scaled = tape.run("xielu alpha x", (x,), x.width, e, saves=(x,), backward=one, label="alpha x")
+    square = tape.run("xielu square", (scaled, x), x.width, e, saves=(scaled, x), label="alpha x²")
+    above = tape.run("xielu positive", (square, x), x.width, e, forward=one, label="positive branch")
+    least = tape.run("xielu least", (x,), x.width, e, saves=(x,), label="least of x and epsilon")
+    grown = tape.run("xielu expm1", (least,), x.width, e, saves_output=True, label="expm1")
+    less = tape.run("xielu less", (grown, x), x.width, e, label="expm1 less x")
+    below = tape.run("xielu negative", (less, x), x.width, e, saves=(less,), forward=one, backward=one, label="negative branch")
+    chosen = ("where x is positive", 1, tokens(x.width))
+    return tape.run("xielu where", (above, below), x.width, e, keeps=(chosen,), label="activation output")
 
 
 def activate(tape: Tape, s: Setting, x: Value) -> Value:
@@ -76,6 +104,8 @@ def activate(tape: Tape, s: Setting, x: Value) -> Value:
         shifted = tape.run("gelu one plus", (tanh,), x.width, wide, shares=True, label="1 + tanh")
         half = tape.run("gelu half", (x,), x.width, x.element, label="x / 2")
         return tape.run("gelu product", (half, shifted), x.width, wide, saves=(half, shifted), label="activation output")
+    if name == "xielu in Python" and not s.compiled:
+        return xielu(tape, x)
     if name == "relu2":
         r = tape.run("relu", (x,), x.width, x.element, saves_output=True, label="relu output")
         return tape.run("square", (r,), x.width, x.element, saves=(r,), backward=tokens(one), label="activation output")

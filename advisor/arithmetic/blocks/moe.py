@@ -11,15 +11,18 @@ from advisor.arithmetic.blocks.tape import NOTHING, Tape, Value
 INDEX = 8  # bytes of an int64 index
 
 
-def moe(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value, hidden: float) -> Value:
+def moe(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value, hidden: float, *, told: Value | None = None) -> Value:
     """Routed experts plus shared experts.
 
     A token is copied for each chosen expert (``chosen x hidden``), passes a gated MLP of the expert's width, and its result is kept for the
     product with the routing weight: ``chosen x (8 width + 4 hidden)`` bytes in 16 bit. A loop over experts (transformers 4) keeps the same
-    tensors in pieces, and its temporaries are one expert's; grouped products (transformers 5) handle all pairs at once.
+    tensors in pieces, and its temporaries are one expert's; grouped products (transformers 5) handle all pairs at once. ``told``: what
+    the router reads where that is not what the experts read.
     """
+    if s.all_experts and s.source == "huggingface":
+        return every_expert(tape, s, block, experts, x, hidden)
     chosen = float(experts.chosen)
-    scores = router(tape, s, block, experts, x)
+    scores = router(tape, s, block, experts, x if told is None else told)
     pairs = tape.run("dispatch", (x,), chosen * hidden, x.element, keeps=(("expert order", INDEX, tokens(2 * INDEX * chosen)),), label="tokens by expert")
     names = [t.name for t in block.tensors if t.role == "expert" and len(t.shape) == 2]
     local = experts.number / s.expert_ranks
@@ -33,6 +36,30 @@ def moe(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value, hidden
         weighted = tape.run("routing weight", (out, scores), chosen * hidden, out.element, saves=(out, scores), label="weighted expert output")
     back = tokens(2 * chosen * hidden * x.element) if s.experts == "grouped" else NOTHING  # the sum's spread gradient, and its copy in the old order
     y = tape.run("combine", (weighted,), hidden, x.element, backward=back, label="experts' sum")
+    return beside(tape, s, block, experts, x, y, hidden)
+
+
+def every_expert(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value, hidden: float) -> Value:
+    """Llama 4 as transformers writes it: each token goes to all experts, multiplied by a score that is 0 for those not chosen.
+
+    ``experts x (8 width + 6 hidden)`` bytes a token in 16 bit, however few are chosen (modeling_llama4 Llama4TextMoe, Llama4TextExperts).
+    """
+    local = experts.number / s.expert_ranks
+    names = [t.name for t in block.tensors if t.role == "expert" and len(t.shape) == 2]
+    logits = linear(tape, s, x, "router", experts.number, kind="router")
+    wide = tape.run("router sigmoid", (logits,), experts.number, 4, saves_output=True, label="router probabilities")
+    scores = cast(tape, wide, x.element, "routing weights")
+    repeated = tape.run("repeat", (x,), local * hidden, x.element, label="tokens for every expert")
+    routed = tape.run("routing weight", (repeated, scores), local * hidden, x.element, saves=(repeated, scores), label="weighted tokens of every expert")
+    width = local * experts.width
+    inner = gated(tape, s, routed, names, width, copies=local, experts=local)
+    out = linear(tape, s, inner, names[-1], local * hidden, copies=local, experts=local)
+    y = tape.run("combine", (out,), hidden, x.element, backward=NOTHING, label="experts' sum")
+    return beside(tape, s, block, experts, x, y, hidden)
+
+
+def beside(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value, y: Value, hidden: float) -> Value:
+    """The shared experts' result, added to the routed ones'."""
     shared = [t.name for t in block.tensors if t.role == "shared-expert" and len(t.shape) == 2 and t.name != "shared_expert_gate"]
     if experts.shared_width and shared:
         inner = (
@@ -51,7 +78,8 @@ def moe(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value, hidden
 def router(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value) -> Value:
     """Scores of all experts in fp32, the chosen ones and their weights."""
     name = next((t.name for t in block.tensors if t.role == "router" and len(t.shape) == 2), "gate")
-    logits = linear(tape, s, x, name, experts.number, kind="router")
+    read = cast(tape, x, 4, "router input as fp32") if s.wide_router else x
+    logits = linear(tape, s, read, name, experts.number, kind="router")
     wide = cast(tape, logits, 4, "router logits as fp32")
     soft = tape.run("router softmax", (wide,), experts.number, 4, saves_output=True, label="router probabilities")
     index = ("chosen experts", INDEX, tokens(INDEX * experts.chosen))

@@ -43,14 +43,14 @@ def reduce_scatter(tape: Tape, s: Setting, x: Value, name: str) -> Value:
     return tape.run(f"{name} reduce-scatter", (x,), x.width / s.tensor, x.element, kind="scatter", label=f"{name}, a rank's part") if s.sequence else x
 
 
-def rms_norm(tape: Tape, s: Setting, x: Value, name: str, *, width: float | None = None, trained: bool | None = None) -> Value:
+def rms_norm(tape: Tape, s: Setting, x: Value, name: str, *, width: float | None = None, bare: bool = False) -> Value:
     """RMSNorm over ``width`` elements (a head for query and key norms).
 
     Hugging Face (modeling_llama.LlamaRMSNorm): casts to fp32, saves the fp32 input (pow and mul), the statistic, and, where the weight
     trains, the normalised tensor in the input's dtype. Gemma, Olmo 2 and others multiply by the weight in fp32 and cast last.
-    Fused (liger ops/rms_norm.py): saves the input as it came and one fp32 statistic a row; its backward writes in place.
+    Fused (liger ops/rms_norm.py): saves the input as it came and one fp32 statistic a row; its backward writes in place. ``bare``: no weight.
     """
-    trains = s.trained if trained is None else trained
+    trains = s.trained and not bare
     rows = 1.0 if width is None else x.width / width
     weight = _w(trains, width or x.width)
     stat = (f"{name} statistic", 4, tokens(4.0 * rows))
@@ -61,6 +61,8 @@ def rms_norm(tape: Tape, s: Setting, x: Value, name: str, *, width: float | None
     normed = tape.run(
         f"{name} scale", (wide,), x.width, 4, saves=(wide,), keeps=(stat,), forward=one, backward=tokens(12 * x.width), label=f"{name} normalised"
     )
+    if bare:
+        return cast(tape, normed, x.element, f"{name} output")
     if s.norm_kind.endswith("wide"):
         return cast(tape, _weighted(tape, normed, name, 4, trains, weight), x.element, f"{name} output")
     narrow = cast(tape, normed, x.element, f"{name} normalised")
@@ -75,7 +77,8 @@ def _weighted(tape: Tape, x: Value, name: str, element: int, trains: bool, weigh
 def layer_norm(tape: Tape, s: Setting, x: Value, name: str) -> Value:
     """``F.layer_norm``: saves its input and fp32 mean and rstd; under autocast it runs in fp32 (autocast_mode.h).
 
-    Cohere's is written out in fp32: centred twice (for the variance and for the quotient), then the weighted tensor.
+    Cohere's is written out in fp32: centred twice (for the variance and for the quotient), then the weighted tensor. OLMo's is torch's, on an
+    fp32 copy and without weights.
     """
     weight = _w(s.trained, x.width)
     if s.norm_kind == "layer-wide":
@@ -85,11 +88,14 @@ def layer_norm(tape: Tape, s: Setting, x: Value, name: str) -> Value:
         centred = tape.run(f"{name} centre", (wide,), x.width, 4, keeps=square, label=f"{name} centred")
         normed = tape.run(f"{name} scale", (centred,), x.width, 4, saves=(centred,), backward=tokens(2 * one), label=f"{name} normalised")
         return cast(tape, _weighted(tape, normed, name, 4, s.trained, weight), x.element, f"{name} output")
+    stats = (f"{name} statistics", 4, tokens(8.0))
+    if s.norm_kind == "layer-float":
+        wide = cast(tape, x, 4, f"{name} input as fp32")
+        return cast(tape, tape.run(name, (wide,), x.width, 4, saves=(wide,), keeps=(stats,), label=f"{name} as fp32"), x.element, f"{name} output")
     if s.autocast:
         x = cast(tape, x, 4, f"{name} input as fp32")
     elif s.norm > x.element:
         x = cast(tape, x, s.norm, f"{name} input as fp32")
-    stats = (f"{name} statistics", 4, tokens(8.0))
     return tape.run(name, (x,), x.width, x.element, saves=(x,), keeps=(stats,), weights=weight, label=f"{name} output")
 
 
