@@ -9,7 +9,8 @@ from typing import Any
 from advisor import cards
 from advisor.evidence import Fact
 from advisor.frameworks.key import Key
-from advisor.reading.configs.from_shell import STARTERS, parse
+from advisor.reading.configs.from_shell import parse
+from advisor.reading.configs.shell_starters import STARTERS
 from advisor.reading.configs.shell_words import literal
 from advisor.reading.pattern import pattern
 

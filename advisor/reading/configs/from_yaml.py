@@ -10,8 +10,8 @@ import yaml
 
 from advisor.frameworks.key import Key, Unread
 from advisor.reading.configs import from_shell
-from advisor.reading.configs.from_shell import STARTERS
 from advisor.reading.configs.parsed import MAX_DEPTH, Parsed, RefusedError
+from advisor.reading.configs.shell_starters import STARTERS
 from advisor.reading.pattern import pattern
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

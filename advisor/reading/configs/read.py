@@ -32,6 +32,7 @@ from advisor.reading.configs import (
 from advisor.reading.configs.config_reading import ConfigReading
 from advisor.reading.configs.parsed import Parsed, RefusedError
 from advisor.reading.configs.recognise import LAYERS, recognise
+from advisor.reading.configs.shell_starters import STARTERS
 from advisor.reading.pattern import pattern
 
 _MAX_SEEN = 2_000
@@ -109,7 +110,7 @@ def _attempts(lower: str, text: str) -> Iterable:  # type: ignore[type-arg]
         return (from_python.parse, _lines)
     if lower.endswith((".sh", ".bash", ".slurm", ".sbatch")) or text.startswith("#!"):
         return (from_shell.parse,)
-    shell = bool(from_shell.STARTERS.search(text))
+    shell = bool(STARTERS.search(text))
     python = bool(_PYTHON.search(text))
     forms = []
     if shell:
@@ -126,7 +127,7 @@ def _shell_lines(text: str) -> Parsed | None:
     kept: list[str] = []
     within = False
     for line in text.splitlines():
-        within = within or bool(from_shell.STARTERS.match(line))
+        within = within or bool(STARTERS.match(line))
         kept.append(line if within or line.lstrip().startswith("#") else "")
         within = within and line.rstrip().endswith("\\")
     parsed = from_shell.parse("\n".join(kept))
