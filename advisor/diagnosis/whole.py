@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from advisor.architecture.keys import ConfigError
 from advisor.diagnosis import deciding, following, inconsistent, question, saving
+from advisor.diagnosis.as_it_failed import older_defaults
 from advisor.diagnosis.as_it_runs import as_it_runs
 from advisor.diagnosis.outcome import outcome, relevant
 from advisor.diagnosis.phase import phase_of
@@ -104,7 +105,7 @@ def _resolved(job: Job, evidence: Evidence) -> tuple[Run, tuple[str, ...]]:
     # Facts below a section's own fields (framework.versions.torch) are in the job already; resolving settles two levels.
     settled = replace(evidence, facts=tuple(f for f in evidence.facts if f.field.count(".") < 2))
     try:
-        return _with_implied(*_with_shown(_judgeable(resolve(job, settled)), job, settled)), ()
+        return _with_implied(*older_defaults(*_with_shown(_judgeable(resolve(job, settled)), job, settled))), ()
     except ConfigError as error:
         bare = job.but(model={"config": None})
         return resolve(bare, settled), (f"The model's config was not used: {error}",)

@@ -1,0 +1,83 @@
+"""A default of the newest version, where no version was read and the run failed far below what the card holds: then an older default may be the run's.
+
+Defaults change with versions (whole logits before a chunked loss, fp32 before the checkpoint's dtype). A job that by the newest ones takes a tenth
+of its card, and yet ran out in a training step, was more likely run with those under which it comes near to the card. What a default becomes so is
+an inference: it is shown as one, with both figures, and what is stated or read is never touched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from advisor.evidence import Evidence, Fact
+from advisor.job import Job, JobError
+from advisor.rules import counters
+from advisor.rules.estimating import ledger_of
+from advisor.rules.situation import in_phase, uncertain
+from advisor.run import Run, resolve
+from advisor.units import show
+
+FAR = math.log(2)  # the estimate is half of what failed, or less: beyond the error of nine measured runs in ten
+CLOSES = 0.5  # of the gap, in logarithms: an alternative that explains less explains nothing
+ROUNDS = 2  # defaults that may differ at once
+
+
+def older_defaults(run: Run, job: Job, evidence: Evidence) -> tuple[Run, Job, Evidence]:
+    """The run with the older default that explains most of the failure, where the newest leave most of it unexplained."""
+    for _ in range(ROUNDS):
+        fact = _nearer(run, job, evidence)
+        if fact is None:
+            break
+        section, _, field = fact.field.partition(".")
+        job, evidence = job.but(**{section: {field: fact.value}}), evidence.with_facts((fact,))
+        run = resolve(job, evidence)
+    return run, job, evidence
+
+
+def _nearer(run: Run, job: Job, evidence: Evidence) -> Fact | None:
+    failure = evidence.failure
+    if failure is None or failure.kind != "gpu-memory" or not in_phase(evidence, "forward", "loss", "backward", None):
+        return None
+    needed, before = _needed(run, evidence), _peak(run)
+    if needed is None or before is None or (gap := _gap(needed, before)) < FAR:
+        return None
+    tried = [(_gap(needed, after), after, old, value) for old, value, after in _alternatives(run, job, evidence)]
+    if not tried:
+        return None
+    left, after, old, value = min(tried, key=lambda t: t[0])
+    if left > CLOSES * gap:
+        return None
+    why = (
+        f"no version was read; with the newest default ({old.value}) the estimate is {show(before)} of the {show(needed)} that failed, with this {show(after)}"
+    )
+    return Fact(old.field, value, "inferred", where=failure.where, why=why)
+
+
+def _alternatives(run: Run, job: Job, evidence: Evidence) -> Iterator[tuple[Fact, object, int]]:
+    for path, fact in run.facts.items():
+        if fact.kind != "default" or path.count(".") != 1 or not uncertain(run, path):
+            continue
+        section, _, field = path.partition(".")
+        for value in fact.alternatives:
+            try:
+                peak = _peak(resolve(job.but(**{section: {field: value}}), evidence))
+            except JobError:
+                continue
+            if peak is not None:
+                yield fact, value, peak
+
+
+def _needed(run: Run, evidence: Evidence) -> int | None:
+    """What the failing moment needed: as the counters say, less what others hold; else the card."""
+    wanted = counters.of(evidence).wanted
+    return wanted if wanted is not None else run.usable[0] if run.usable is not None else None
+
+
+def _peak(run: Run) -> int | None:
+    ledger = ledger_of(run)
+    return None if ledger is None else ledger.peak().bytes or None
+
+
+def _gap(needed: int, peak: int) -> float:
+    return abs(math.log(needed / peak)) if needed > 0 else 0.0
