@@ -19,6 +19,9 @@ _SAME = str.maketrans({**_SPACES, **_QUOTES, "\u2026": "...", "\u200b": "", "\u2
 _FULL_WIDTH = str.maketrans({"\uff1a": ": ", "\uff0c": ", ", "\uff08": " (", "\uff09": ") ", "\uff1b": "; ", "\uff1d": "="})
 _CHINESE = pattern(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 _ENTITY = pattern(r"&(?:amp;){0,2}(?:lt|gt|quot|apos|nbsp|amp|#0?39|#0?34|#x0?2[27F]|#0?96|#x60|#0?6[02]);", re.IGNORECASE)
+_GROUPED = pattern(  # a size with a comma for its point, or with its thousands parted
+    r"(?<![\w.,'])(\d{1,3}(?:[,.'\u2019\u00a0\u202f]\d{3}(?!\d))+|\d{1,24})([.,]\d{1,2}(?!\d)|\.\d{3,9})?(?=\s?(?:[KMGT]i?B|[gm]i?b)\b)\s?([KMGTkmgt])"
+)
 _MESSAGE = ("log", "message", "msg", "textPayload", "MESSAGE", "line", "event")  # docker json-file, structlog, Google Cloud Logging, journald, Loki
 
 
@@ -27,11 +30,25 @@ def plain(text: str) -> str:
     if "&" in text and ";" in text:
         text = _ENTITY.sub(_unescaped, text)
     if text.isascii():
-        return text
-    text = text.translate(_SAME)
+        return _GROUPED.sub(_number, text) if "," in text or "'" in text else text
+    text = _GROUPED.sub(_number, text).translate(_SAME)
     if any(mark in text for mark in "\uff1a\uff0c\uff08\uff09\uff1b\uff1d"):
         text = "\n".join(line if _CHINESE.search(line) else line.translate(_FULL_WIDTH) for line in text.split("\n"))
     return text
+
+
+def _number(found: re.Match[str]) -> str:
+    """A size as Python writes it: groups of three without what parts them, a point before the decimals; one that could be either as it stands."""
+    whole, decimals = found[1], found[2] or ""
+    groups = re.split(r"[,.'\u2019\u00a0\u202f]", whole)
+    parts = set(re.findall(r"[,.'\u2019\u00a0\u202f]", whole))
+    if len(parts) > 1 or any(len(group) != 3 for group in groups[1:]) or (parts == {"."} and not (decimals or len(groups) > 2)):
+        return found[0]
+    if decimals and decimals[0] in parts:  # "1.234,567.8": no number
+        return found[0]
+    if len(groups) == 2 and not decimals and parts == {","} and found[3][:1] in "GgTt":
+        return found[0]  # 2,345 GB: of no card in thousands, of few with three decimals
+    return "".join(groups) + decimals.replace(",", ".") + found[0][len(whole) + len(decimals) :]
 
 
 def _unescaped(found: re.Match[str]) -> str:

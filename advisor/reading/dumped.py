@@ -28,6 +28,9 @@ _ARGUMENT = pattern(r"^\s*([a-z]\w{1,60}) \.{2,} (.{0,300}?)\s*$")
 _OPENS = pattern(r"\{[ \t\n]{0,20}['\"]")
 _NAMED = pattern(r"\b(?:[Cc]onfig(?:uration)?|cfg|[Aa]rg(?:s|uments)?|h(?:yper)?param(?:eter)?s|[Ss]ettings|[Pp]arameters)\W{1,12}$")  # what stands before it
 _PREFIX = pattern(r"^(?:\[[^\]\n]{1,40}\]:?|\([^()\n]{1,60}\)|\S{1,20})?[ \t]{0,4}$")  # or it begins its line, behind who prints it
+_WORD = pattern(r"(?<![\w.])[A-Za-z][a-z]+(?![\w.(])")  # of a sentence: names of files, of loggers and calls are none
+_CLOSES = pattern(r"[)\]}'\",;]{0,4}[ \t]*(?:#.*)?(?:$|\n|\\n)")
+MOST_WORDS = 4  # "Training arguments", "Loaded the final config": a label; more of them are a sentence
 BEFORE = 160  # characters of a line before its mapping
 _MEASURED = frozenset({"loss", "train_loss", "eval_loss", "epoch", "step", "grad_norm", "train_runtime", "eval_runtime", "reward"})
 
@@ -68,7 +71,7 @@ def _mappings(text: str) -> Iterator[Dump]:
         if start < until or start - begins >= BEFORE:  # too far into its line, or into the text's first
             continue
         before = text[begins:start]
-        if "{" in before or not (_PREFIX.match(before) or _NAMED.search(before)):
+        if "{" in before or not (_PREFIX.match(before) or (_NAMED.search(before) and len(_WORD.findall(split(before).text)) <= MOST_WORDS)):
             continue
         tried += 1
         if tried > MOST_TRIED:
@@ -77,6 +80,8 @@ def _mappings(text: str) -> Iterator[Dump]:
         if inside is None:
             continue
         until = start + len(inside)
+        if not _CLOSES.match(text, until) and not _PREFIX.match(before):
+            continue  # a sentence goes on behind it: an example, not what a run prints
         content = _content(inside)
         if content is None or len(content) < LEAST_KEYS - (any(isinstance(value, dict) for value in content.values()) * 2) or _MEASURED & content.keys():
             continue

@@ -21,12 +21,14 @@ UNIT = r"(GiB|GB|MiB|MB|G|M)?"
 BARE_MIB = (2048.0, 1_000_000.0)  # a figure between them without a unit: 2 TiB if it were GiB, less than a MiB if it were bytes
 LEAST_ROWS = 4  # rows of bare numbers that make a column
 
-_AMOUNT = rf"{F}\s?{UNIT}\b(?!\s?%)"
+_AMOUNT = rf"{F}(?!\*\*|,\d)\s?{UNIT}\b(?!\s?%|\*\*)"
 _NOUN = lazily(
     r"(?P<peak>max(?:imum)?|peak)?[\s_]{0,3}(?:gpu|cuda)?[\s_]{0,3}(?:mem(?:ory)?)?[\s_]{0,3}(?P<what>allocated|alloc\b|reserved|active|cached)"
     r"(?P<after>[\s_]{0,3}(?:peak|max))?",
     re.IGNORECASE,
 )
+_COUNTED = r"(?:cuda|gpu|device|rank|card|npu|xpu|step|iter(?:ation)?|epoch|batch)s?[\s:#=]{0,2}"  # what numbers are of that count cards and steps
+_BEHIND = lazily(rf"(?:\b{_COUNTED}\d{{1,7}}\b(?!\.\d)|(?!\b{_COUNTED}\d{{1,7}}\b(?!\.\d))[^\d|,;%]|\b2\*\*30\b){{0,50}}?{_AMOUNT}", re.IGNORECASE)
 _PEAK = lazily(rf"\bpeak\b(?:\s+(?:gpu|cuda))?(?:\s+mem\w*)?(?:\s+usage)?\s*[:=]?\s*{F}\s?(GiB|GB|MiB|MB)\b", re.IGNORECASE)
 # "gpu mem 7.6 GB", "GPU memory: ~9GB", "mem 66.90 GiB", "vram used 9.1 GB", "memory usage = 3 GB": what a card shows, kind not said
 _CARD = lazily(
@@ -52,11 +54,12 @@ def figures(content: str) -> list[Found]:
     found: dict[tuple[str, bool], int] = {}
     unit_of_line = re.search(r"\d\s?(GiB|GB|MiB|MB)\b|[(_](gib|gb|mib|mb)\b", content, re.IGNORECASE)
     unit = (unit_of_line[1] or unit_of_line[2]) if unit_of_line is not None else None
-    for noun in list(_NOUN.finditer(content))[:12]:
-        behind = content[noun.end() : noun.end() + 70]
+    nouns = list(_NOUN.finditer(content))[:12]
+    for number, noun in enumerate(nouns):
+        behind = content[noun.end() : min(noun.end() + 70, nouns[number + 1].start() if number + 1 < len(nouns) else len(content))]
         own = re.match(r"[\s_]*[(\[]?(gib|gb|mib|mb)\b", behind, re.IGNORECASE)
-        # up to the figure only words without digits: "at the start of the step  2.11 GiB", "(gib)': 9.8", "() = 75.1 GiB"
-        amount = re.match(r"(?:[^\d|,;%]|\b2\*\*30\b){0,50}?" + _AMOUNT, behind, re.IGNORECASE)
+        # up to the figure only words: "at the start of the step  2.11 GiB", "(gib)': 9.8", "() = 75.1 GiB", "on cuda:0 36.42 GiB"
+        amount = _BEHIND.match(behind)
         if amount is None:
             continue
         value = bytes_of(amount[1], amount[2] or (own[1] if own else None) or unit)

@@ -55,16 +55,18 @@ _GRAPHS_COST = pattern(
     rf"\b{_GRAPHS}\b[^.?!]{{0,30}}\bnot (?:used|enabled|on)\b[^.?!]{{0,50}}\b(?:fine|flat|fits?|works?|runs?|only)\b",
     re.IGNORECASE,
 )
+# a later run of the same process: that "the next model fails" or "later runs crash" says neither of memory nor of the process
+_NOT = r"\b(?:not?|never|without|n't|instead|avoid\w*)\b"
 _AGAIN = pattern(
     r"\brestart\w*\b[^.?!]{0,30}\b(?:kernel|runtime|notebook|process|session|python)\b[^.?!]{0,40}\b(?:works?|fine|runs?|fits?|trains?|helps?)\b|"
-    r"\b(?:second|2nd|next|third|later|subsequent) (?:run|trial|time|fold|call|training|model|experiment|sweep)\b"
-    r"[^.?!]{0,60}\b(?:OOMs?|out of memory|fails?|crash\w*)\b|"
+    rf"\b(?:second|2nd|third|later|subsequent) (?:run|trial|time|fold|call|experiment|sweep)\b(?:(?!{_NOT})[^.?!]){{0,60}}\b(?:OOMs?|out of memory)\b|"
     r"\b(?:have|had|need|needs) to restart\b[^.?!]{0,40}\b(?:kernel|runtime|notebook|server|session|process|python)\b[^.?!]{0,30}\b(?:every|each) time\b|"
-    r"\b(?:re-?run\w*|re-?execut\w+|run(?:ning)? (?:it|the (?:same )?cell|this cell) again)\b[^.?!]{0,80}\b(?:no more memory|OOMs?|out of memory)\b|"
+    rf"\b(?:re-?run\w*|re-?execut\w+|run(?:ning)? (?:it|the (?:same )?cell|this cell) again)\b(?:(?!{_NOT})[^.?!]){{0,80}}"
+    r"\b(?:no more memory|OOMs?|out of memory)\b|"
     r"\b(?:in|with|from|after) a (?:fresh|new|clean|separate) (?:python )?(?:interpreter|process|session|kernel|runtime|shell)\b[^.?!]{0,40}"
     r"\b(?:works?|fine|runs?|fits?|trains?|ok)\b|"
     r"\b(?:every|each|all|any) (?:later|following|subsequent|next|other|further) (?:cells?|runs?|calls?|trials?|attempts?)\b[^.?!]{0,40}"
-    r"\b(?:OOMs?|out of memory|fails?|crash\w*)\b|"
+    r"\b(?:OOMs?|out of memory)\b|"
     r"\b(?:until|unless) I (?:restart|kill|reset)\b[^.?!]{0,30}\b(?:kernel|runtime|notebook|session|python|process)\b|"
     r"重启[^。？?]{0,10}(?:就好|正常|可以|没问题)|第(?:二|2|三)次[^。？?]{0,16}(?:OOM|爆显存|显存不足)",
     re.IGNORECASE,

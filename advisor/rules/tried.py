@@ -36,7 +36,12 @@ _LEFT_OUT = r"(?:without|w/o|no|not|never|disabl\w*|remov\w*|off|skip\w*|omit\w*
 _WITHOUT = pattern(rf"\b{_LEFT_OUT}\b|[=:]\s*(?:False|0|none|off)\b", re.IGNORECASE)
 
 _IT = pattern(r"\b(?:without|remov\w+|disabl\w+|turn\w* off|switch\w* off|skip\w+) (?:it|that|this|them)\b", re.IGNORECASE)
+_ELIDED = pattern(r"(?:^|[\s(])(?:without|w/o|off|disabled)[\s:=,~≈(]{0,4}(?:it (?:is|was|takes|took|needs) )?[~≈]?\d", re.IGNORECASE)  # "without: 38 GB"
 _RAN_OUT = pattern(r"\bOOM\w*|out of memory|fails?\b|crash\w*", re.IGNORECASE)
+
+_AFTER_IT = pattern(  # of the stage that was just named, and of no other
+    r"\bafter(?:wards)?(?: (?:it|that|this))?(?:,? (?:it )?(?:is|was|are|were|takes|took|holds|shows))?\s?[:=(]?\s?[~≈]?\s?$", re.IGNORECASE
+)
 
 OFFLOAD = r"(?:\w+[ _-])?off-?load\w*"
 CHECKPOINTING = r"(?:\w+[ _.-])?checkpointing(?:_enable\w*)?|recomput\w+"
@@ -106,11 +111,9 @@ def pair(evidence: Evidence, switch: str, other: str = "", owner: str = "") -> P
         replaced = bool(other) and instead.search(clause) is not None and mentioned is None
         if mentioned:
             on = left is None or not _of_switch(clause, left, mentioned)
-        elif replaced or (left is not None and number - heard <= NEAR):
+        elif replaced or (left is not None and number - heard <= NEAR and (_IT.search(clause) or _ELIDED.search(clause))):
             on = False
-        elif found.memory is not None and found.seconds is not None:
-            on = False  # both figures of another try, which names nothing
-        else:
+        else:  # figures that name no switch are of any try
             continue
         last[on] = number, found
         opposite = last.get(not on)
@@ -129,7 +132,9 @@ def without(evidence: Evidence, switch: str) -> Try | None:
         left = _WITHOUT.search(clause)
         if found is None or found.memory is None or left is None or _RAN_OUT.search(clause):
             continue
-        if (mentioned and _of_switch(clause, left, mentioned)) or (not mentioned and 0 < number - heard <= NEAR and _IT.search(clause)):
+        if (mentioned and _of_switch(clause, left, mentioned)) or (
+            not mentioned and 0 < number - heard <= NEAR and (_IT.search(clause) or _ELIDED.search(clause))
+        ):
             return found
     return None
 
@@ -137,20 +142,21 @@ def without(evidence: Evidence, switch: str) -> Try | None:
 def before_after(evidence: Evidence, stage: str) -> tuple[Try, Try] | None:
     """The memory before and after a stage that a line names: ``before prepare 13.5 GB``, ``after prepare: 27.0 GB``."""
     before, after = (re.compile(rf"\b{word}\b[^\n]{{0,40}}?{stage}", re.IGNORECASE) for word in ("before", "after"))
-    named, bare = re.compile(stage, re.IGNORECASE), re.compile(r"\bafter\b", re.IGNORECASE)
-    first: Try | None = None
-    for line in evidence.lines:
+    first: tuple[int, Try] | None = None
+    for number, line in enumerate(evidence.lines):
         if len(line.text) > LONGEST:
             continue
         sizes = list(_MEMORY.finditer(line.text))
         if not sizes:
             continue
-        if before.search(line.text) and len(sizes) >= 2 and bare.search(line.text, sizes[0].end()):
-            return Try(line.where, _bytes(sizes[0]), None), Try(line.where, _bytes(sizes[1]), None)
-        if before.search(line.text):
-            first = Try(line.where, _bytes(sizes[0]), None)
-        elif first is not None and (after.search(line.text) or (bare.match(line.text.strip()) and not named.search(line.text))):
-            return first, Try(line.where, _bytes(sizes[0]), None)
+        text = line.text
+        if (begun := before.search(text)) is not None:
+            between = text[sizes[0].end() : sizes[1].start()] if len(sizes) == 2 and begun.start() < sizes[0].start() else ""
+            if _AFTER_IT.search(between) or after.search(between):
+                return Try(line.where, _bytes(sizes[0]), None), Try(line.where, _bytes(sizes[1]), None)
+            first = (number, Try(line.where, _bytes(sizes[0]), None)) if len(sizes) == 1 and after.search(text) is None else None
+        elif first is not None and len(sizes) == 1 and (after.search(text) or (number - first[0] == 1 and _AFTER_IT.search(text[: sizes[0].start()]))):
+            return first[1], Try(line.where, _bytes(sizes[0]), None)
     return None
 
 

@@ -58,11 +58,13 @@ def test_what_a_run_prints_of_its_settings_is_read(printed: str, expected: dict[
         "{'loss': 0.42, 'grad_norm': 1.0, 'learning_rate': 1e-5, 'epoch': 0.1}",
         "{'eval_loss': 0.4, 'batch_size': 8, 'eval_runtime': 3.0}",
         "config: {'batch_size': 8, 'never closed",
+        "You could for example try with other settings: {'micro_batch_size': 1, 'lora_r': 8, 'max_seq_length': 512}",
+        "Settings like {'micro_batch_size': 1, 'lora_r': 8, 'max_seq_length': 512} are what I would use.",
         "config: {__import__('os'): 1, 'a': 2, 'b': 3}",
         "config: {'a': __import__('os').system('true'), 'b': 1, 'c': 2}",
         "config: " + "{'a': " * 3000 + "1" + "}" * 3000,
     ],
-    ids=["step", "evaluation", "cut", "code as a key", "code as a value", "deep"],
+    ids=["step", "evaluation", "cut", "advice", "an example in a sentence", "code as a key", "code as a value", "deep"],
 )
 def test_what_is_no_mapping_of_settings_is_left(line: str) -> None:
     assert not list(dumps(AROUND.format(line)))

@@ -6,6 +6,7 @@ Each is a function of a text. None changes what the text says, so nothing that i
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Callable, Iterator
 
@@ -217,6 +218,7 @@ LINES: dict[str, Callable[[str], str]] = {
     "CRLF": lambda text: text.replace("\n", "\r\n"),
     "no-break spaces": lambda text: text.replace(" ", "\u00a0"),
     "narrow no-break spaces in sizes": lambda text: re.sub(r"(\d) (?=[GM]i?B)", "\\1\u202f", text),
+    "decimal commas": lambda text: re.sub(r"(\d)\.(\d{1,2}) (?=[GM]i?B)", r"\1,\2 ", text),
     "tabs": _lines(lambda _, line: re.sub(r"^ {4}", "\t", line)),
     "smart quotes": _smart,
     "entities": _entities,
@@ -236,6 +238,7 @@ LINES: dict[str, Callable[[str], str]] = {
     "transformers": _prefixed("[ERROR|trainer.py:2310] 2025-03-04 11:12:13,456 >> "),
     "docker compose": _prefixed("trainer-1  | "),
     "kubernetes": _prefixed("2025-03-04T11:12:13.456789012Z stderr F "),
+    "docker json": _lines(lambda _, line: json.dumps({"log": line + "\n", "stream": "stderr", "time": "2025-03-04T11:12:13.456789012Z"}) if line else line),
     "stern": _prefixed("train-job-0 pytorch "),
     "wandb": _prefixed("wandb: "),
     "slurm label": _prefixed("0: "),
