@@ -7,6 +7,8 @@ import re
 from typing import Any
 
 Path = tuple[str, ...]
+_WORD = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s\\()"']+)"""  # a value on a command line
+_NO_SHELL = (".py", ".yaml", ".yml", ".json", ".jsonc", ".toml", ".ipynb")
 
 
 def edited(text: str, spot: tuple[str, int, str, bool], key: Path, value: Any) -> str | None:
@@ -18,7 +20,9 @@ def edited(text: str, spot: tuple[str, int, str, bool], key: Path, value: Any) -
     if not 0 < number <= len(lines):
         return None
     line, leaf = lines[number - 1], (key[-1] if itself else read.rpartition(".")[2])
-    if (m := re.search(rf"--{re.escape(leaf)}([ =])(\S+)", line)) is not None:
+    if not name.endswith(_NO_SHELL) and (given := _given(line, read)) is not None:
+        lines[number - 1 : number] = _commanded(line, given, ".".join(key), value, itself=itself)
+    elif (m := re.search(rf"--{re.escape(leaf)}([ =])(\S+)", line)) is not None:
         new = f"--{key[-1]}{m[1]}{value}"
         lines[number - 1] = line[: m.start()] + (new + line[m.end() :] if itself else m[0] + " " + new + line[m.end() :])
     elif (m := re.search(rf"^(\s*)[\"']?{re.escape(leaf)}[\"']?:\s*([^#]*?)(\s+#.*)?$", line)) is not None and not name.endswith(".py"):
@@ -40,6 +44,25 @@ def edited(text: str, spot: tuple[str, int, str, bool], key: Path, value: Any) -
     else:
         return None
     return "\n".join(lines) + ("\n" if text.endswith("\n") else "")
+
+
+def _given(line: str, key: str) -> re.Match[str] | None:
+    """Where a command line gives a key: ``--key value``, a bare ``--key``, ``key=value`` of hydra."""
+    spelled = re.escape(key)
+    flag = re.search(rf"(?P<sign>(?<![\w\-])--){spelled}(?:(?P<joint>[ =])(?!-)(?P<value>{_WORD}))?(?=[\s\"')\\]|$)", line)
+    return flag or re.search(rf"(?<![\w.\-])(?P<sign>[+~]{{0,2}}){spelled}(?P<joint>=)(?P<value>{_WORD})(?=[\s\"')\\]|$)", line)
+
+
+def _commanded(line: str, given: re.Match[str], key: str, value: Any, *, itself: bool) -> list[str]:
+    """The line with another value, or with the key behind its kin; ``None`` as the value takes a switch out, and a line that held nothing else."""
+    start, end = given.span()
+    if value is None:
+        rest = line[:start] + line[end:].lstrip(" ") if itself else line
+        return [] if not rest.strip(" \t\\") else [rest]
+    sign = given["sign"] if itself or given["sign"] == "--" else ""
+    joint = (given["joint"] or " ") if sign == "--" else "="
+    new = f"{sign}{key}" if value is True and sign == "--" else f"{sign}{key}{joint}{str(value).lower() if isinstance(value, bool) else value}"
+    return [line[:start] + new + line[end:] if itself else f"{line[:end]} {new}{line[end:]}"]
 
 
 def _value_end(line: str, start: int) -> int | None:

@@ -18,8 +18,11 @@ from msgspec import Struct
 
 from advisor.evidence import Evidence
 from advisor.file_editing import Path, canonical, edited
+from advisor.frameworks.syntax import WITHOUT
 from advisor.job import Job
 
+_FLAG = re.compile(r"--([A-Za-z_][\w.\-]*)(?: (.+))?")
+_OVERRIDE = re.compile(r"([A-Za-z_]\w*(?:\.[\w\-]+)+)=(.*)")
 _CALL = re.compile(r"^[\w.]+\(\.\.\., ?(.*)\)$", re.DOTALL)
 
 
@@ -73,6 +76,8 @@ def pairs(lines: Sequence[str]) -> list[tuple[Path, Any]] | None:
     import yaml
 
     text = "\n".join(lines).strip()
+    if (given := _commands(lines)) is not None:
+        return given
     try:
         if text.startswith("{"):
             return list(_leaves(json.loads(text)))
@@ -86,6 +91,21 @@ def pairs(lines: Sequence[str]) -> list[tuple[Path, Any]] | None:
     except (ValueError, SyntaxError, yaml.YAMLError):
         return None
     return list(_leaves(found)) if isinstance(found, dict) else None
+
+
+def _commands(lines: Sequence[str]) -> list[tuple[Path, Any]] | None:
+    """``--key value``, a bare ``--key``, ``# without --key`` (``None``: it is taken out) and ``group.key=value``; ``None`` where a line is none of these."""
+    found: list[tuple[Path, Any]] = []
+    for line in lines:
+        if (flag := _FLAG.fullmatch(line)) is not None:
+            found.append(((flag[1],), flag[2] or True))
+        elif line.startswith(WITHOUT):
+            found.append(((line.removeprefix(WITHOUT),), None))
+        elif (override := _OVERRIDE.fullmatch(line)) is not None:
+            found.append(((override[1],), override[2]))
+        else:
+            return None
+    return found
 
 
 def _leaves(data: Mapping[str, Any], above: Path = ()) -> Iterable[tuple[Path, Any]]:
@@ -134,14 +154,18 @@ def _reads_back(contents: Mapping[str, str], before: Job, after: Job) -> bool:
     """Whether the changed files, read again, say nothing other than the changed job about what was changed."""
     from advisor.frameworks.settings import changed
     from advisor.reading import read
+    from advisor.run import resolve
 
-    job = read(list(contents.items())).job
-    agreed = 0
-    for path, wanted in changed(before, after).items():
+    reading = read(list(contents.items()))
+    job, agreed, wanted_all = reading.job, 0, changed(before, after)
+    for path, wanted in wanted_all.items():
         said = job.get(path)
         if said is None:
             continue
         if said != wanted and said != before.get(path):
             return False
         agreed += said == wanted
+    if not agreed:  # a switch that was taken out says nothing any more: what the framework does by default counts
+        job = resolve(job, reading.evidence).job
+        agreed = sum(job.get(path) == wanted for path, wanted in wanted_all.items())
     return agreed > 0

@@ -87,3 +87,50 @@ def test_the_plans_of_the_samples_keep_their_files_readable(name: str) -> None:
         found = placed(texts, reading.evidence, step.settings, report.run.job, step.run.job)
         for file in found.files:
             assert file.before != file.after and file.diff
+
+
+MEGATRON = """MBS=4
+ARGS=(
+    --micro-batch-size $MBS
+    --seq-length 4096   # tokens
+    --recompute-granularity full
+    --recompute-method uniform
+)
+torchrun pretrain_gpt.py ${ARGS[@]} --bf16
+"""
+
+
+def test_in_a_script_a_flag_in_an_array_gets_its_new_value() -> None:
+    found = put({"run.sh": MEGATRON}, {"batch": {"micro_batch": 2, "seq_len": 2048}}, {"megatron-lm": ("--micro-batch-size 2", "--seq-length 2048")})
+    assert [line for line in found.files[0].diff.splitlines()[2:] if line[0] in "+-"] == [
+        "-    --micro-batch-size $MBS", "-    --seq-length 4096   # tokens", "+    --micro-batch-size 2", "+    --seq-length 2048   # tokens",
+    ]  # fmt: skip
+
+
+OPENRLHF = (
+    "python3 -m openrlhf.cli.train_sft \\\n   --model.model_name_or_path a/b-8B \\\n   --train.micro_batch_size 2 \\\n"
+    "   --model.gradient_checkpointing_enable \\\n   --ds.zero_stage 2\n"
+)
+
+
+def test_a_switch_is_taken_out_with_its_line() -> None:
+    lines = ("# without --model.gradient_checkpointing_enable", "--train.micro_batch_size 1")
+    found = put({"run.sh": OPENRLHF}, {"batch": {"micro_batch": 1}, "activations": {"checkpointing": "none"}}, {"openrlhf": lines})
+    after = found.files[0].after
+    assert "gradient_checkpointing" not in after and "--train.micro_batch_size 1 \\\n   --ds.zero_stage 2" in after
+
+
+VERL = (
+    "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \\\n    actor_rollout_ref.model.path=a/b-7B \\\n"
+    "    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=16 \\\n    +actor_rollout_ref.rollout.n=5 $@\n"
+)
+
+
+def test_an_override_keeps_its_line_and_its_sign() -> None:
+    key = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
+    lines = (f"{key}=4", "actor_rollout_ref.rollout.n=8", "actor_rollout_ref.model.enable_gradient_checkpointing=False")
+    change: dict[str, dict[str, object]] = {"batch": {"micro_batch": 4, "generations": 8}, "activations": {"checkpointing": "none"}}
+    after = put({"run.sh": VERL}, change, {"verl": lines}).files[0].after
+    assert f"    {key}=4 \\\n" in after and "+actor_rollout_ref.rollout.n=8" in after and "enable_gradient_checkpointing=False" in after
+    again = read([("run.sh", after)]).job
+    assert (again.batch.micro_batch, again.batch.generations, again.activations.checkpointing) == (4, 8, "none")
