@@ -67,6 +67,16 @@ def test_gptq_holds_half_a_byte_a_weight_and_a_scale_and_zero_a_group() -> None:
     assert {name: p.nbytes for name, p in shared.named_parameters()} == {name: held[name] for name in ("qweight", "qzeros")}
 
 
+def test_gptq_without_groups_has_one_scale_for_all_inputs_of_an_output() -> None:
+    import torch
+
+    from advisor.simulation.standins.gptq import QuantLinear
+
+    with torch.device("meta"):
+        layer = QuantLinear(torch.nn.Linear(1024, 512, bias=False), group=-1, shard_as=None)
+    assert {name: t.nbytes for name, t in layer.named_buffers()} == {"qweight": 1024 * 512 // 2, "qzeros": 512 // 2, "scales": 512 * 2, "g_idx": 1024 * 4}
+
+
 def test_a_quantised_base_is_widened_for_a_moment_only(tiny: Callable[..., Any]) -> None:
     from advisor.simulation.step import record
 

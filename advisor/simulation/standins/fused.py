@@ -3,6 +3,9 @@
 Read in Liger-Kernel ops/cross_entropy.py, ops/fused_linear_cross_entropy.py, ops/rms_norm.py, ops/layer_norm.py, ops/swiglu.py, ops/rope.py
 (0.4 and 0.5); unsloth's kernels, which fms-acceleration carries, keep the same: input, row statistics; gradients are written over the
 gradient that comes in.
+
+Not among them: unsloth's fused adapter projections (``LoRA_QKV``, fms-acceleration's fused_ops/unsloth_lora), which write the input's gradient over the
+saved input: one hidden state a token less, at most 1.5 % in public runs with them.
 """
 
 from __future__ import annotations

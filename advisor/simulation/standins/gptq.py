@@ -15,12 +15,12 @@ IN_A_WORD = 32 // BITS
 
 
 class QuantLinear(torch.nn.Module):
-    """``[..., in] -> [..., out]`` in fp16; nothing of it trains."""
+    """``[..., in] -> [..., out]`` in fp16; nothing of it trains. ``group``: inputs that share a scale, -1 where all of an output do."""
 
     def __init__(self, source: torch.nn.Linear, *, group: int, shard_as: torch.dtype | None) -> None:
         super().__init__()
         self.infeatures, self.outfeatures = source.in_features, source.out_features
-        device, groups = source.weight.device, -(-source.in_features // group)
+        device, groups = source.weight.device, -(-source.in_features // group) if group > 0 else 1
         packed = {
             "qweight": torch.empty(source.in_features // IN_A_WORD, source.out_features, dtype=torch.int32, device=device),
             "qzeros": torch.empty(groups, source.out_features // IN_A_WORD, dtype=torch.int32, device=device),
