@@ -15,6 +15,7 @@ A large model's step is some ten thousand events, and several settings are repla
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -185,9 +186,15 @@ def replay(
     """Replay ``(free, id)`` events with the sizes (and streams) of their storages; stops at the first request that can not be met."""
     allocator = Caching(capacity=capacity, settings=settings or Settings(), trace=[] if trace else None)
     allocate, release = allocator.allocate, allocator.free
-    for free, number in events:
-        if free:
-            release(number)
-        elif not allocate(number, sizes[number], streams.get(number, 0) if streams else 0):
-            break
+    collecting = gc.isenabled()
+    gc.disable()  # blocks live and end by their count; the collector would walk them again and again, with all that the probe has loaded
+    try:
+        for free, number in events:
+            if free:
+                release(number)
+            elif not allocate(number, sizes[number], streams.get(number, 0) if streams else 0):
+                break
+    finally:
+        if collecting:
+            gc.enable()
     return allocator
