@@ -270,3 +270,14 @@ def test_a_list_of_expert_layers_that_a_loop_builds() -> None:
 def test_what_swift_trains_beside_adapters_is_listed(kind: str, listed: bool) -> None:
     found = reading(f"swift sft --model a/b-7B --tuner_type {kind} --per_device_train_batch_size 1")
     assert any(item.text.startswith("tuner_type") for item in found.not_understood) is listed
+
+
+def test_the_optimizer_of_llama_factorys_new_arguments() -> None:
+    text = "model: a/b-1B\ndist_config:\n  name: fsdp2\noptim_config:\n  name: muon\nmicro_batch_size: 1\ncutoff_len: 2048\n"
+    found = reading(text, "train.yaml")
+    assert (found.framework, {f.field: f.value for f in found.facts}["optimizer.name"]) == ("llama-factory", "muon")
+
+
+def test_recipes_of_torchtune_for_several_devices_shard() -> None:
+    found = read([("c.yaml", "# This config needs 8 GPUs to run\n" + TUNE + "batch_size: 1\n")])
+    assert resolve(found.job, found.evidence).facts["parallel.strategy"].value == "fsdp2"
