@@ -23,7 +23,7 @@ from advisor.job import JobError
 from advisor.reading.literals import Words, needed
 from advisor.reading.pattern import pattern
 from advisor.report import CouldNotTell, Finding, Says
-from advisor.rules import counters, host, observing, residual
+from advisor.rules import counters, host, observing, points, residual, slopes
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import TIERS, Mark, Rule
 from advisor.rules.situation import uncertain
@@ -94,8 +94,8 @@ def judge(run: Run, evidence: Evidence) -> Judgement:
             if lacking and not seen:
                 could_not_tell.append(CouldNotTell(rule.id, f"needs {', '.join(lacking)}"))
                 continue
-            faulted = _faulted(rule, run, evidence) if told >= 1 or written.value < UNEXPLAINED else None
-            says = (*says, *_numbers(faulted, run, evidence, rule, written, told))
+            faulted = _faulted(rule, run, evidence) if told >= 1 or written.value < UNEXPLAINED or points.series(evidence) else None
+            says = (*says, *_numbers(faulted, run, evidence, rule, written, told), *slopes.told(rule.id, faulted, run, evidence))
             if not any(s.speaks_for for s in says):
                 cleared.append((rule.id, rule.cleared))
                 continue
