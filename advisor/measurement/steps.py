@@ -13,19 +13,25 @@ import torch
 from advisor.job import Job
 from advisor.ledger import Holding, Ledger, Moment
 from advisor.measurement import real, software, trainers
-from advisor.measurement.counting import PHASES, CpuCounter, CudaCounter
+from advisor.measurement.counting import CpuCounter, CudaCounter
+from advisor.measurement.parts import Made, Observed
 from advisor.measurement.ranks import Divide
-from advisor.measurement.watching import owned
-from advisor.measurement.watching.session import watch
+from advisor.measurement.watching import buckets, owned
 from advisor.run import Run
 from advisor.simulation.quantising import DTYPES
 
 WARM, MEASURED = 2, 3
 CLIPPING = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift"})  # max_grad_norm 1.0 is their default
-TOLD = ("activations", "logits", "attention", "gradients")  # what a watched step tells apart; model and optimizer are asked what they own
+TOLD = (
+    "gradients",
+    "communication",
+    "reference",
+    "logits",
+    "attention",
+    "activations",
+)  # what a watched step tells apart; model and optimizer are asked what they own
 REST = "activations, logits, gradients not yet whole, temporaries"
 Say = Callable[[str], None]
-Made = dict[str, dict[str, int]]  # bytes by phase and part
 
 
 def measure(run: Run, device: str, divide: Divide | None = None, say: Say = lambda _: None) -> Ledger:
@@ -39,20 +45,18 @@ def measure(run: Run, device: str, divide: Divide | None = None, say: Say = lamb
     say("building the model")
     alone = run if divide is None else run.but(parallel={"strategy": "none", "shard": 1, "replicate": 1, "tensor": 1, "pipeline": 1})
     loop, note = trainers.loop_of(job, int(os.environ.get("WORLD_SIZE", "1")))
-    model, notes = real.shape(alone, device, own_loss=loop == "sft-trainer")
+    model, notes = real.shape(alone, device, own_loss=loop in ("sft-trainer", "dpo-trainer"))
     counter = CudaCounter() if device.startswith("cuda") else CpuCounter()
     if loop is None and divide is not None:
         model = divide(model, lambda whole: real.fill(whole, device))
     else:  # a framework's own loop divides it itself
         real.fill(model, device)
     optimizer = real.optimizer(model, job)
-    made: Made = {}
     if loop is None:
         held = _plain_loop(model, optimizer, job, device, counter, say)
-        if divide is None:
-            made = _observed(model, optimizer, job, device, say)
+        made = _observed(model, optimizer, job, device, say)
     else:
-        held = trainers.run(loop, model, optimizer, job, device, counter, warm=WARM, steps=MEASURED, held=lambda: _held(model, optimizer), say=say)
+        held, made = trainers.run(loop, model, optimizer, job, device, counter, warm=WARM, steps=MEASURED, held=lambda whole: _held(whole, optimizer), say=say)
     return _ledger(counter, held, device, notes if note is None else (note, *notes), made)
 
 
@@ -65,28 +69,17 @@ def _plain_loop(
         if number < WARM:
             _step(model, optimizer, job, device, None, {})
             continue
-        base = sum(own.bytes for own in owned.by_storage(model, optimizer).values())
+        base = sum(size for size, _ in _held(model, optimizer).values())
         with counter.step(base):
             _step(model, optimizer, job, device, counter, held)
     return held
 
 
 def _observed(model: torch.nn.Module, optimizer: torch.optim.Optimizer, job: Job, device: str, say: Say) -> Made:
-    """What operators made, by phase and part, in one step more that is watched; empty where that can not be told. Nothing of it is counted."""
     say("one step more, to tell its parts")
-    watched = watch(model, optimizer, checkpointing=False, explain=False, verify=False)
-    try:
-        with watched:
-            _step(model, optimizer, job, device, None, {})
-    except (RuntimeError, MemoryError):  # what watching itself needs may be what no longer fits; the measured steps did
-        return {}
-    if watched.failed is not None:
-        return {}
-    peaks = {phase: watched.peaks[phase] for phase in ("forward", "loss", "backward", "step") if phase in watched.peaks}
-    found: Made = {phase: parts for phase, (_, parts) in peaks.items() if phase in PHASES}
-    if "loss" in peaks and peaks["loss"][0] > peaks.get("forward", (0, {}))[0]:  # a loss is part of the forward pass to a counter
-        found["forward"] = peaks["loss"][1]
-    return found
+    with Observed(model, optimizer) as seen:
+        _step(model, optimizer, job, device, None, {})
+    return seen.made
 
 
 def _step(
@@ -125,8 +118,9 @@ def _autocast(job: Job, device: str) -> AbstractContextManager[Any]:
 
 
 def _held(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, tuple[int, str]]:
-    """Bytes and dtype by part of what model and optimizer own now."""
-    sizes = owned.by_part(owned.by_storage(model, optimizer).values())
+    """Bytes and dtype by part of what model and optimizer own now, and DDP's buckets around them."""
+    own = owned.by_storage(model, optimizer)
+    sizes = owned.by_part([*own.values(), *buckets.of(buckets.around(model), own.values())])
     return {part: (sum(found.values()), max(found, key=lambda name: found[name])) for part, found in sizes.items()}
 
 
@@ -142,8 +136,10 @@ def _ledger(
         for part, (size, dtype) in held.get(phase, {}).items():
             rest -= size
             holdings.append(Holding(part, f"{part} held", size, moment, "sum of the tensors owned by model and optimizer", {}, "their storages' sizes", dtype))
-        for part, size in (made or {}).get(phase, {}).items():
-            if part in TOLD and part not in held.get(phase, {}) and 0 < size <= rest:
+        seen = (made or {}).get(phase, {})
+        for part in TOLD:  # a batch that was there before its step began is among the activations, and on a CPU is not counted: so they come last
+            size = min(seen.get(part, 0), rest)
+            if size > 0 and part not in held.get(phase, {}):
                 rest -= size
                 says, how_told = f"{part} at the largest moment of a step that was watched", "sum of the storages that operators made and that lived then"
                 holdings.append(Holding(part, says, size, moment, how_told, {}, "torch dispatch: births and deaths of storages"))

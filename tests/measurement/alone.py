@@ -92,3 +92,54 @@ def the_watcher_itself_keeps_nothing_alive() -> None:
         assert [ref() is None for ref in gone] == [True] * 5 + [False]
     finally:
         gc.enable()
+
+
+def what_fsdp_gathers_and_reduces_is_told_apart() -> None:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    from advisor.measurement.parts import Observed
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    size, rows, mesh = 4 * (32 * 32 + 32), 4 * 32 * 8, init_device_mesh("cpu", (1,))
+    model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(3)))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def step() -> None:
+        model(torch.randn(8, 32)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    before = torch.UntypedStorage.resize_
+    with Observed(model, optimizer) as seen:
+        step()
+    assert torch.UntypedStorage.resize_ == before
+    assert seen.made["forward"]["communication"] == size  # one layer gathered at a time
+    assert seen.made["forward"]["activations"] <= 5 * rows
+    assert seen.made["backward"]["gradients"] >= 2 * size  # the whole one of a layer, and those divided already
+    assert all(seen.made[phase]["optimizer"] == 3 * size for phase in ("forward", "backward"))  # momentum
+
+
+def ddps_buckets_are_told_apart() -> None:
+    import torch.distributed as dist
+
+    from advisor.measurement.parts import Observed
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    size = 4 * (32 * 32 + 32)
+    for views in (False, True):
+        model = torch.nn.Linear(32, 32)
+        whole = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=views)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(3):
+            with Observed(model, optimizer) as seen:  # of the model within: the frame above it is DDP's
+                whole(torch.randn(8, 32)).square().mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            assert seen.made["forward"].get("communication", 0) == (0 if views else size), number
+            assert seen.made["backward"]["gradients"] == size, (views, number)

@@ -139,6 +139,25 @@ def reference_model() -> Watch:
     return seen
 
 
+class Pair:
+    """As a trainer holds the model that it compares with."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.reference = copy.deepcopy(model).eval().requires_grad_(False)  # FAULT pair
+
+    def run(self) -> Watch:
+        return loop(self.model)
+
+
+def reference_of_a_trainer() -> Watch:
+    pair = Pair(Tiny())
+    seen = pair.run()
+    size = sum(p.numel() * p.element_size() for p in pair.reference.parameters())
+    assert all(parts["reference"] == size and sum(parts.values()) == total for total, parts in seen.peaks.values()), seen.peaks
+    return seen
+
+
 def retained_loss_graph() -> Watch:
     model = Tiny()
     optimizer = torch.optim.AdamW(model.parameters())

@@ -20,6 +20,7 @@ CASES: list[tuple[str, str | None, str]] = [
     ("fp32_copy_of_bf16", "duplicate-layout", ""),
     ("transposed_copy", "duplicate-layout", ""),
     ("reference_model", "reference-copy", ""),
+    ("reference_of_a_trainer", "reference-copy", "pair"),
     ("retained_loss_graph", "retained-graph", ""),
     ("summed_loss_graph", "retained-graph", ""),
     ("outputs_kept", "retained-objects", "outputs"),

@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,6 +66,25 @@ def test_one_process(tmp_path: Path) -> None:
     assert len(yaml.safe_load((tmp_path / "m.yaml").read_text())) == 1
 
 
+def test_parts_under_trainer_are_the_probes(tmp_path: Path) -> None:
+    from advisor.job import read_job
+    from advisor.measurement.attempting import attempt
+    from advisor.run import resolve
+    from advisor.simulation import probe
+
+    data = {**job("none", 1, 1), "framework": {"name": "hf-trainer"}}
+    found = attempt(json.dumps(data).encode(), "cpu", None, lambda _: None)
+    assert found["outcome"] == "fits", found
+    held = parts(found)
+    assert sum(held.values()) == found["totals"]["max_allocated"]["expected"]
+    assert held.get("unattributed", 0) < 0.01 * sum(held.values())
+    ledger = probe(resolve(read_job(data))).ledger
+    probed = {part: sum(h.bytes for h in ledger.holdings if h.part == part and "loss.backward" in h.moments) for part in held}
+    for part in ("weights", "optimizer", "activations", "logits"):
+        assert held[part] == pytest.approx(probed[part], rel=0.01), part  # a CUDA block is 512 bytes at least
+    assert set(held) - {"unattributed"} == {"weights", "optimizer", "activations", "logits"}
+
+
 def test_the_trainers_own_loop_and_the_largest_micro_batch(tmp_path: Path) -> None:
     data = job("none", 1, 1)
     data["framework"] = {"name": "hf-trainer"}
@@ -88,6 +108,47 @@ def test_the_trainers_own_loop_and_the_largest_micro_batch(tmp_path: Path) -> No
     assert all(entry.problem is None for entry in measured.load([tmp_path / "m.yaml"]))
 
 
+def test_dpo_has_its_reference_and_its_loss_in_the_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in with TRL 1.16's signatures, where TRL itself may not be installed."""
+    import torch
+    import transformers
+
+    from advisor.measurement import trainers
+    from advisor.measurement.attempting import attempt
+
+    class DPOConfig(transformers.TrainingArguments):
+        def __init__(self, *args: Any, max_length: int | None = None, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self.max_length = max_length
+
+    class DPOTrainer(transformers.Trainer):
+        def __init__(self, model: Any, ref_model: Any = None, args: Any = None, *, train_dataset: Any, processing_class: Any, optimizers: Any) -> None:
+            words = [processing_class(row["prompt"] + row["chosen"] + "<pad>")["input_ids"] for row in train_dataset]
+            assert {len(ids) for ids in words} == {64} == {args.max_length}
+            rows = [{"input_ids": ids} for ids in words]
+            super().__init__(model=model, args=args, train_dataset=rows, data_collator=transformers.default_data_collator, optimizers=optimizers)  # type: ignore[arg-type]
+            self.ref_model = ref_model
+
+        def compute_loss(self, model: Any, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None) -> Any:  # type: ignore[override]
+            pair = torch.cat([inputs["input_ids"]] * 2)
+            logits = model(input_ids=pair).logits
+            with torch.no_grad():
+                before = self.ref_model(input_ids=pair).logits
+            return (logits - before).square().mean()
+
+    given = {"trl": SimpleNamespace(DPOConfig=DPOConfig, DPOTrainer=DPOTrainer), "datasets": SimpleNamespace(Dataset=SimpleNamespace(from_list=list))}
+    monkeypatch.setattr(trainers, "import_module", given.__getitem__)
+    monkeypatch.setattr(trainers, "find_spec", lambda name: name)
+    data = {**job("none", 1, 1), "framework": {"name": "trl"}, "objective": "dpo", "reference": "copy"}
+    found = attempt(json.dumps(data).encode(), "cpu", None, lambda _: None)
+    assert found["outcome"] == "fits", found
+    held, logits = parts(found), 4 * 4 * 64 * 256  # a pair is two sequences
+    assert held["reference"] == held["weights"] == pytest.approx(4 * PARAMETERS, rel=0.01)
+    assert held["logits"] >= 3 * logits and sum(held.values()) == found["totals"]["max_allocated"]["expected"]
+    assert held.get("unattributed", 0) < 0.01 * sum(held.values())
+    assert found["phases"]["forward"] >= 2 * held["weights"] + held["optimizer"] + 3 * logits  # policy's, reference's, their difference
+
+
 def test_what_ran_is_said(tmp_path: Path) -> None:
     from advisor.job import read_job
     from advisor.measurement import trainers
@@ -98,7 +159,9 @@ def test_what_ran_is_said(tmp_path: Path) -> None:
     assert loop("custom") == (None, None)
     assert loop("hf-trainer") == ("trainer", None)
     assert loop("trl", objective="sft")[0] in ("trainer", "sft-trainer")
-    assert "dpo" in str(loop("trl", objective="dpo", reference="copy")[1])
+    ran, note = loop("trl", objective="dpo", reference="copy")
+    assert ran == "dpo-trainer" or (ran == "trainer" and "dpo was not measured" in str(note))
+    assert "dpo was not measured" in str(loop("trl", objective="dpo", reference="separate")[1])
     assert "plain loop" in str(loop("hf-trainer", "fsdp2", 2)[1])
 
 
@@ -127,7 +190,18 @@ def of_two_ranks(found: dict[str, Any], shard: int) -> None:
     assert any(note.startswith("2 ranks: largest") for note in found["notes"])
     assert found["ranks"]["number"] == 2 and found["ranks"]["max"] == found["totals"]["max_allocated"]["expected"]
     assert found["ranks"]["max"] - found["ranks"]["spread"] <= found["ranks"]["mean"] <= found["ranks"]["max"]
-    assert parts(found)["optimizer"] == pytest.approx(8 * PARAMETERS / shard, rel=0.02)
+    held = parts(found)
+    assert sum(held.values()) == found["ranks"]["max"]
+    assert held["optimizer"] == pytest.approx(8 * PARAMETERS / shard, rel=0.02)
+    assert held["logits"] == 3 * 4 * 2 * 64 * 256  # [micro_batch, seq_len, vocab] in fp32: themselves, their log-softmax and a gradient
+    if shard == 1:
+        assert held["communication"] == 4 * PARAMETERS  # DDP's buckets: every gradient once more
+        assert held.get("unattributed", 0) < 0.01 * sum(held.values())
+    else:
+        block = 4 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64)
+        root = 4 * PARAMETERS - 2 * block
+        assert held["communication"] == root + block  # gathered whole: what is outside the blocks, and one of them
+        assert held.get("unattributed", 0) <= root  # gloo's own copy of what it gathers
 
 
 def test_a_loss_of_the_frameworks_own_is_not_said_to_be_the_models() -> None:

@@ -91,6 +91,8 @@ def test_gradients_are_told_from_activations_once_they_are_known() -> None:
         "gradients_freed_early_are_not_counted_twice",
         "gradients_freed_late_are_not_counted_twice",
         "the_watcher_itself_keeps_nothing_alive",
+        "what_fsdp_gathers_and_reduces_is_told_apart",
+        "ddps_buckets_are_told_apart",
     ],
 )
 def test_alone(ask: Ask, name: str) -> None:

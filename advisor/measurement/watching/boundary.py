@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterable
 
 import torch
@@ -21,6 +22,7 @@ class Boundaries:
         self.model, self.optimizer, self._mine = model, optimizer, mine
         self._scans: list[growth.Scan] = []
         self._living = living.Living()
+        self._others: list[weakref.ref[torch.Tensor]] = []
 
     def look(self, own: Iterable[int], observer: Observer | None, *, least: int, step: int, peak: int, soon: bool = False) -> list[Finding]:
         """Findings before ``step`` begins. ``own``: storages of model and optimizer; ``observer``: of the step that has ended; ``peak``: bytes.
@@ -36,6 +38,7 @@ class Boundaries:
         if any(f.name == holders.NOBODY.name for f in found) and gc.collect():  # what only a cycle held was garbage already
             strangers = self._strangers(owned, soon)
             found, held = self._copies(strangers, least, step)
+        self._others = [weakref.ref(t) for t in strangers if t.grad_fn is None and held.get(id(t), holders.NOBODY).module]
         if step:
             self._scans = [*self._scans[-growth.SCANS + 1 :], growth.scan(strangers, held, fresh)]
             found += growth.find(self._scans, sum(fresh.values()), peak, least, step)
@@ -45,6 +48,10 @@ class Boundaries:
         mine = [self.model, *self.model.modules(), self.optimizer, *([self.optimizer.state] if self.optimizer is not None else []), strangers, self._mine]
         held = holders.holders({id(t) for t in strangers if t.grad_fn is not None or t.untyped_storage().nbytes() >= SMALL}, mine, self.model)
         return copies.find(self.model, self.optimizer, strangers, held, least, step), held
+
+    def others(self) -> list[torch.Tensor]:
+        """What other models held at the last look, and hold still."""
+        return [tensor for ref in self._others if (tensor := ref()) is not None]
 
     def close(self) -> None:
         """No other look comes."""

@@ -142,6 +142,9 @@ def _named(frame: types.FrameType, name: str, value: object, path: str) -> Holde
     where = _attribute_line(value, attribute) if attribute else None
     if where is None:
         where = _name_line(frame, name)
+    held = vars(value).get(attribute, value) if attribute and hasattr(value, "__dict__") else value
+    if isinstance(held, torch.nn.Module):
+        value = held  # a trainer's reference model is a model, whoever has it
     shown = f"{name}.{attribute}" if attribute else name
     return Holder(shown, where, type(value).__name__, isinstance(value, torch.nn.Module), isinstance(value, dict) and _is_checkpoint(value))
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from advisor.measurement.watching import sites
+from advisor.measurement.watching import gathering, sites
 from advisor.measurement.watching.finding import Finding
 from advisor.measurement.watching.living import plain
 from advisor.measurement.watching.operators import Traits, traits
@@ -51,6 +51,7 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
         self.recomputing: Recomputing | None = None
         self.saw_backward = self.recomputed = False
         self.failed: str | None = None
+        self.divided = False  # FSDP divides the model: what it gathers and reduces is told apart
         self._scores: dict[int, tuple[str, int]] = {}
         self._on_widening = on_widening
         self._deaths: dict[int, _Death] = {}
@@ -88,7 +89,9 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
                 raise
             except Exception as error:  # a fault of the watcher must not become one of the run
                 self.failed = f"{type(error).__name__}: {error}"
-        elif known is None and self.recomputing is not None and self.recomputing.running:
+        elif self.divided and function.namespace == "fsdp" and function._schema.name.endswith(gathering.REDUCED):
+            self.tally.gradients(plain(t).untyped_storage()._cdata for t in args[0])  # made as any tensor, and only now known to be gradients
+        if known is None and self.recomputing is not None and self.recomputing.running:
             self.recomputing.communicates |= function.namespace.startswith(("c10d", "_c10d"))
         return result
 
@@ -112,6 +115,18 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
                     if isinstance(value, torch.Tensor) and (found := self._scores.pop(value.untyped_storage()._cdata, None)) is not None:
                         self._note_attention("math", *found)
 
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """A storage has another size: FSDP gathers into it, or frees what it gathered."""
+        key, size = storage._cdata, storage.nbytes()
+        if self.failed is not None or self.tally.alive.get(key, ("", 0, 0))[1] == size:
+            return
+        if key in self.tally.alive:
+            self.tally.gone(key)
+        if size:
+            self.tally.born(key, "communication", size, "backward" if in_backward() else self.phase)
+            if key not in self._deaths:
+                self._follow(storage)
+
     def _see(self, known: Traits, value: torch.Tensor, args: tuple[Any, ...], phase: str, backward: bool) -> None:
         if type(value) is not torch.Tensor:
             value = plain(value)
@@ -134,6 +149,8 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
             self._scores[key] = (sites.here(4), size)
 
     def _part(self, known: Traits, value: torch.Tensor, phase: str) -> str:
+        if self.divided and gathering.by_fsdp():
+            return "communication"
         if phase == "step":
             return "optimizer"
         if self.vocab and value.dim() >= 2 and value.shape[-1] == self.vocab:
@@ -166,5 +183,6 @@ class Observer(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch shi
     def _gone(self, death: _Death) -> None:
         if sys.is_finalizing() or self._deaths.pop(death.key, None) is None:
             return
-        self.tally.gone(death.key)
+        if death.key in self.tally.alive:  # else it was resized to nothing
+            self.tally.gone(death.key)
         self._scores.pop(death.key, None)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 
-from advisor.measurement.watching import checkpointed, configured, described, emulated, judging, owned, replaying
+from advisor.measurement.watching import buckets, checkpointed, configured, described, emulated, gathering, judging, owned, replaying
 from advisor.measurement.watching.boundary import Boundaries
 from advisor.measurement.watching.finding import Finding
 from advisor.measurement.watching.guarding import guarded
@@ -46,6 +47,7 @@ class Stepping:
         self._hooks: list[Any] = []
         self._block_hooks: list[Any] = []
         self._observer: Observer | None = None
+        self._resizes = contextlib.ExitStack()
         self._active = False  # the observer sees operators now
         self._resident = dict[str, dict[str, int]]()  # when the observed step began: part, dtype, bytes
         self._boundaries = Boundaries(model, self.optimizer, self)
@@ -152,18 +154,26 @@ class Stepping:
         seeds = owned.by_storage(self.model, self.optimizer)
         self._resident = owned.by_part(seeds.values())
         least = self._threshold(seeds)
+        for bucket in buckets.of(buckets.around(self.model), [*seeds.values()]):
+            seeds[buckets.KEY] = bucket
+        for tensor in self._boundaries.others():
+            if (other := owned.of(tensor, "reference", "another model")) is not None:
+                seeds.setdefault(*other)
         for tensor in inputs:  # the batch lives as long as the step
             if isinstance(tensor, torch.Tensor) and (given := owned.of(tensor, "activations", "inputs")) is not None:
                 seeds.setdefault(*given)
         if not self.observed and (slow := emulated.emulated(self.model, self.autocast, self.step)) is not None:
             self.found(slow)
         self._observer = Observer(seeds, least=least, vocab=self._vocabulary, step=self.step, on_widening=self.policy.judge)
+        self._observer.divided = gathering.divided(self.model)
         self._observer.follow(p.grad for p in self.model.parameters() if p.grad is not None)
         if self._blocks and (self.observed < FIRST or self.recomputes):
             name, block = self._blocks[self.observed % len(self._blocks)]
             self._watch_block(self._observer, name, block)
         self.observed += 1
         self._active = True
+        if self._observer.divided:
+            self._resizes.enter_context(gathering.telling(self._observer.resized))
         self._observer.__enter__()  # type: ignore[no-untyped-call]  # torch ships no types here
 
     def _watch_block(self, observer: Observer, name: str, block: torch.nn.Module) -> None:
@@ -201,6 +211,7 @@ class Stepping:
         if self._active and self._observer is not None:
             self._active = False
             self._observer.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+            self._resizes.close()
         for hook in self._block_hooks:
             hook.remove()
         self._block_hooks = []
