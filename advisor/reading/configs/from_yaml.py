@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from advisor.frameworks.key import Key, Unread
-from advisor.reading.configs import from_shell
+from advisor.reading.configs import from_shell, pods
 from advisor.reading.configs.parsed import MAX_DEPTH, Parsed, RefusedError
 from advisor.reading.configs.shell_starters import STARTERS
 from advisor.reading.pattern import pattern
@@ -48,6 +48,9 @@ def parse(text: str) -> Parsed | None:
         return None
     _interpolate(parsed)
     _scripts(parsed)
+    if "containers:" in text:
+        for node in nodes:
+            pods.read(node, lines, parsed)
     parsed.comments = [(i + 1, line.split("#", 1)[1].strip()) for i, line in enumerate(lines) if line.lstrip().startswith("#") or " # " in line or " #" in line]
     return parsed
 
