@@ -1,6 +1,7 @@
 """One server with saving on, and one browser, for all browser tests; without Chromium or Playwright they are skipped and say how to get them."""
 
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -9,25 +10,29 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 ROOT = Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+POSTGRES = os.environ.get("ADVISOR_TEST_POSTGRES", "")
 SECONDS = 30_000  # milliseconds to wait for anything
 
 
-@pytest.fixture(scope="session")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+@contextmanager
+def serving(database: str) -> Iterator[str]:
+    """A server of its own that saves there; its address once it answers."""
     if CHROMIUM is None:
         pytest.skip("no Chromium: apt-get install chromium")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environment = {**os.environ, "ADVISOR_DATABASE": str(tmp_path_factory.mktemp("saved") / "reports.db")}
     command = [sys.executable, "-m", "advisor.cli", "ui", "--port", str(port)]
+    environment = {**os.environ, "ADVISOR_DATABASE": database}
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=ROOT, env=environment)
     where = f"http://127.0.0.1:{port}"
     try:
@@ -46,6 +51,29 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(str(tmp_path_factory.mktemp("saved") / "reports.db")) as where:
+        yield where
+
+
+@pytest.fixture
+def instances() -> Iterator[tuple[str, str]]:
+    """Two servers on one PostgreSQL database that is made for them."""
+    if not POSTGRES:
+        pytest.skip("no PostgreSQL server: set ADVISOR_TEST_POSTGRES=postgresql://...")
+    psycopg = pytest.importorskip("psycopg", reason="no driver: pip install 'training-memory-advisor[postgres]'")
+    name = f"browser_{secrets.token_hex(6)}"
+    with psycopg.connect(POSTGRES, autocommit=True) as admin:
+        admin.execute(f"CREATE DATABASE {name}")
+        try:
+            database = make_url(POSTGRES).set(database=name).render_as_string(hide_password=False)
+            with serving(database) as one, serving(database) as other:
+                yield one, other
+        finally:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api", reason="no Playwright: pip install playwright")
     if CHROMIUM is None:
@@ -58,19 +86,26 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(address: str, browser: Any) -> Iterator[Callable[..., Any]]:
-    """Opens a path in a browser context of its own (another person's browser); all are closed with the test."""
-    contexts = []
+    """Opens a path in a browser context of its own (another person's browser); all are closed with the test.
+
+    ``open_page.wrong``: what the browser's console said of errors on all of them, and what the server refused.
+    """
+    contexts, wrong = [], []
 
     def opened(path: str = "", width: int = 1400, scheme: str = "light") -> Any:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce")
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(SECONDS)
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("response", lambda answer: wrong.append(f"{answer.status} {answer.url}") if answer.status >= 400 else None)
         page.goto(path if path.startswith("http") else f"{address}/{path}")
         page.wait_for_selector("h1")
         page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]')")
         return page
 
+    opened.wrong = wrong  # type: ignore[attr-defined]
     yield opened
     for context in contexts:
         context.close()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser.waiting import whole
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Any]
@@ -22,17 +23,6 @@ PATHS = [
     "?v=1&model.name=meta-llama/Llama-3.1-8B&method.kind=full&batch.micro_batch=4&batch.seq_len=4096&hardware.gpu=a100-80gb&error=gpu-memory&error.allocated=77GiB",
 ]
 SEEN = {"resultTypes": ["violations"], "runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
-
-
-# colours are between two themes, or an old value's are fading, as long as something moves; a spinner that never ends is not waited for
-STILL = """() => !document.querySelector('[data-stale=true]')
-  && !document.getAnimations().some(a => a.playState === 'running' && a.effect && a.effect.getTiming().iterations !== Infinity)"""
-
-
-def whole(page: Any) -> None:
-    page.wait_for_function("() => !document.querySelector('[data-testid=stStatusWidget]') && !document.querySelector('[data-testid=stSpinner]')")
-    page.wait_for_timeout(300)
-    page.wait_for_function(STILL)
 
 
 UNNAMED = """() => {
@@ -75,6 +65,7 @@ def test_a_page_is_for_everyone(open_page: Open, path: str) -> None:
     page.wait_for_function("() => getComputedStyle(document.querySelector('.stApp')).backgroundColor === 'rgb(255, 255, 255)'")
     whole(page)
     assert serious(page, base) == []
+    assert open_page.wrong == [], "the console is clean"
 
 
 @pytest.mark.parametrize("view", ["Batch × sequence", "Which cards", "Techniques", "Layouts", "Compare", "Probe"])

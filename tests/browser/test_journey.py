@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from browser.waiting import address_and_token
 
 from advisor.knowledge import folder
 
@@ -119,18 +120,14 @@ def test_saved_opened_answered_and_deleted(open_page: Open) -> None:
     page.get_by_test_id("stCode").filter(has_text='"texts"').wait_for()
     page.get_by_role("button", name="Save this diagnosis").click()
     page.get_by_text("Its address:").wait_for()
-    page.get_by_text("It is shown only now").wait_for()
-    page.wait_for_function("() => [...document.querySelectorAll('[data-testid=stCode]')].some(e => e.innerText.includes('report?id='))")
-    page.wait_for_timeout(500)  # the token's own box comes last
-    shown = [str(code) for code in page.get_by_test_id("stCode").all_inner_texts()]
-    at = next(n for n, code in enumerate(shown) if "report?id=" in code)
-    other = open_page(shown[at].strip())
+    saved, token = address_and_token(page)
+    other = open_page(saved)
     other.get_by_text("Did it help?").wait_for()
     assert other.get_by_test_id("stAlert").first.inner_text() == said
     other.get_by_role("button", name="It is fixed").click()
     other.get_by_text("Written down").wait_for()
     other.get_by_text("Delete this report").click()
-    other.get_by_role("textbox", name="The token").fill(shown[at + 1].strip())
+    other.get_by_role("textbox", name="The token").fill(token)
     other.keyboard.press("Enter")
     other.get_by_role("button", name="Delete it").click()
     other.get_by_text("The report is deleted").wait_for()
