@@ -28,8 +28,8 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "resume",
             r"torch\.load\([^)]*(?:resume|ckpt|checkpoint)|load_checkpoint|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|load_fsdp_(?:model|"
             r"optimizer)|resume_from_checkpoint\(|:_?resume_from_checkpoint: |"
-            r"load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|load_optimizer_state|"
-            r"restore_checkpoint|resume_checkpoint",
+            r"load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|load_opt(?:im(?:izer)?)?_states?\b|"
+            r":restore_\w+|restore_checkpoint|resume_checkpoint",
         ),
         (
             "sync",
@@ -82,7 +82,7 @@ _INNER: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     for phase, pattern in (
         (
             "step",
-            r"torch/optim/|optimizer\.step\(|:_optimizer_step|optimizer\S*:step\b|_take_model_step|bitsandbytes/optim|_foreach_|multi_tensor_adam|"
+            r"torch/optim/|optimi[sz]ers?\.step\(|:_optimizer_step|optimizer\S*:step\b|_take_model_step|bitsandbytes/optim|_foreach_|multi_tensor_adam|"
             r"apex/optimizers|transformer_engine/pytorch/optimizers|"
             r"clip_grad_norm|:clip_grads?\w*|:(?:get_|_get_|compute_|calc\w*_|_)?(?:total_|global_)?grad_norm\w*|load_megatron_optimizer|_init_group|stage3\.py:step|stage_1_and_2\.py:step|engine\.py:step|unscale_|offload_optimizer|backload",
         ),
