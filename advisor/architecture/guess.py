@@ -27,13 +27,13 @@ def guessed(keys: Keys) -> Architecture:
             keys.seen.update(keys.config)
             note = f"{said}; only its text_config was read, so its vision or audio parts are missing from every figure"
             read = _by_keys(inner)
-            return replace(read, unread=(note, *read.unread, *inner.unread()))
+            return replace(read, guessed=True, unread=(note, *read.unread, *inner.unread()))
     try:
         read = _by_keys(keys)
     except ConfigError as error:
         raise ConfigError(f"{said}, and its keys are not those of a decoder that can be read without one: {error}") from None
     kind = "with latent attention" if any(b.latent for b in read.blocks) else "with experts" if any(b.experts for b in read.blocks) else "like Llama"
-    return replace(read, unread=(f"{said}; it was read from its keys as a decoder {kind}, so biases and norms may differ", *read.unread))
+    return replace(read, guessed=True, unread=(f"{said}; it was read from its keys as a decoder {kind}, so biases and norms may differ", *read.unread))
 
 
 def _by_keys(keys: Keys) -> Architecture:

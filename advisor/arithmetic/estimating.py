@@ -26,7 +26,7 @@ from advisor.arithmetic import (
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import CannotEstimate, Context, read
 from advisor.arithmetic.fates import ACTIVE
-from advisor.arithmetic.interval import widths
+from advisor.arithmetic.interval import scan_packages, widths
 from advisor.arithmetic.outside import outside
 from advisor.arithmetic.pipeline import waiting
 from advisor.arithmetic.stages import stages
@@ -79,6 +79,11 @@ def _notes(ctx: Context) -> list[str]:
         notes.append("The engine's cache is a share of the card, which is not known, so it is not counted: give hardware.gpu.")
     if ctx.arch.unread:
         notes.append(f"Keys of the model's config that were not understood: {', '.join(ctx.arch.unread)}.")
+    packages = sorted(scan_packages(ctx.arch)) if ctx.source == "huggingface" else []
+    if packages and not any(ctx.version(name) for name in packages):
+        notes.append(f"{' or '.join(packages)} is taken to be installed: without its fused scan transformers' own code keeps many times more (the high end).")
+    if ctx.arch.guessed:
+        notes.append("This family has no reader: the range is as wide as other families' that were read by the look of their keys turned out to be.")
     if ctx.optimizer in PAGED:
         notes.append("Paged optimizer states are managed memory: the driver keeps them on the card while there is room, but torch does not count them.")
     if ctx.method in ACTIVE:

@@ -2,14 +2,15 @@
 
 Sources: mamba_ssm ops/triton/ssd_combined.py ``MambaSplitConv1dScanCombinedFn`` (Mamba 2), ops/selective_scan_interface.py ``MambaInnerFn``
 and ``SelectiveScanFn`` (Mamba 1), ops/triton/layernorm_gated.py; who calls which: transformers modeling_bamba.py and its likes, Megatron-LM
-core/ssm/mamba_mixer.py ``_ssm_training``. Known error: without those packages the fallback in Python keeps many times more, and the kernels
-were read, not run.
+core/ssm/mamba_mixer.py ``_ssm_training``. Without those packages the code in Python keeps many times more (``scans.py``). Known error: the
+kernels were read, not run.
 """
 
 from __future__ import annotations
 
 from advisor.architecture import Block, Mixer
 from advisor.arithmetic.blocks.operations import linear, parts, tokens
+from advisor.arithmetic.blocks.scans import PYTHON, chunked, delta, gated_norm, stepped
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Tape, Value
 
@@ -22,6 +23,8 @@ def mix(tape: Tape, s: Setting, block: Block, mixer: Mixer, x: Value, hidden: fl
     if mixer.kind == "short-conv":
         return _short_conv(tape, s, x, hidden)
     shapes = {t.name: t.shape for t in block.tensors if t.role == "mixer"}
+    if PYTHON in s.fused:
+        return _in_python(tape, s, block, mixer, x, hidden)
     if mixer.kind == "mamba2":
         return _structured(tape, s, mixer, x, hidden)
     if mixer.kind == "mamba" and "x_proj" in shapes:
@@ -29,6 +32,27 @@ def mix(tape: Tape, s: Setting, block: Block, mixer: Mixer, x: Value, hidden: fl
         normed = any(t.name == "b_layernorm" for t in block.tensors)
         return (_selective_apart if normed else _selective)(tape, s, mixer, small, x, hidden)
     return _linear_attention(tape, s, block, mixer, x, hidden)
+
+
+def _in_python(tape: Tape, s: Setting, block: Block, mixer: Mixer, x: Value, hidden: float) -> Value:
+    """The mixer with convolution, scan and gated norm written out: the convolution keeps its input and output, and the scan as ``scans.py`` says."""
+    names = [t.name for t in block.tensors if t.role == "mixer" and len(t.shape) == 2 and t.linear]
+    inner, heads = mixer.inner / s.tensor, mixer.heads / s.tensor
+    steps = mixer.kind == "mamba"
+    extra = 0.0 if steps else 2 * mixer.groups * mixer.state / s.tensor
+    packed = linear(tape, s, x, names[0] if names else "in_proj", 2 * inner + extra + (0.0 if steps else heads))
+    gate, stream = parts(tape, packed, (("gate", inner), ("convolution input", inner + extra)))
+    conv = tape.run("convolution", (stream,), inner + extra, stream.element, saves=(stream,), label="convolution output")
+    act = tape.run("convolution activation", (conv,), inner + extra, conv.element, saves=(conv,), label="scan input")
+    if steps:
+        step = tape.run("step size", (act,), inner, act.element, saves=(act,), keeps=(("softplus input", act.element, tokens(act.element * inner)),))
+        y = stepped(tape, mixer, step, inner)
+        y = tape.run("gate product", (y, gate), inner, y.element, saves=(y, gate), label="gated output")
+    elif mixer.kind == "mamba2":
+        y = gated_norm(tape, chunked(tape, mixer, act, inner, heads), gate, inner, trained=s.trained)
+    else:
+        y = gated_norm(tape, delta(tape, mixer, act, inner, heads), gate, inner, trained=s.trained)
+    return linear(tape, s, y, names[-1] if names else "out_proj", hidden)
 
 
 def _structured(tape: Tape, s: Setting, mixer: Mixer, x: Value, hidden: float) -> Value:
