@@ -281,3 +281,39 @@ def test_the_optimizer_of_llama_factorys_new_arguments() -> None:
 def test_recipes_of_torchtune_for_several_devices_shard() -> None:
     found = read([("c.yaml", "# This config needs 8 GPUs to run\n" + TUNE + "batch_size: 1\n")])
     assert resolve(found.job, found.evidence).facts["parallel.strategy"].value == "fsdp2"
+
+
+XTUNER = """
+from mmengine.optim import AmpOptimWrapper
+from xtuner.model import SupervisedFinetune
+pretrained_model_name_or_path = "a/b-7b"
+batch_size = 2
+accumulative_counts = 16
+model = dict(
+    type=SupervisedFinetune,
+    llm=dict(
+        type=AutoModelForCausalLM.from_pretrained, pretrained_model_name_or_path=pretrained_model_name_or_path, torch_dtype=torch.float16,
+        quantization_config=dict(type=BitsAndBytesConfig, load_in_4bit=True, bnb_4bit_use_double_quant=True, bnb_4bit_quant_type="nf4"),
+    ),
+    lora=dict(type=LoraConfig, r=64, lora_alpha=16, lora_dropout=0.1),
+)
+train_dataset = dict(type=process_hf_dataset, max_length=2048, pack_to_max_length=True, use_varlen_attn=True)
+train_dataloader = dict(batch_size=batch_size, dataset=train_dataset)
+optim_wrapper = dict(type=AmpOptimWrapper, accumulative_counts=accumulative_counts, loss_scale="dynamic", dtype="bfloat16")
+"""
+
+
+def test_xtuner_is_read_through_its_dicts() -> None:
+    found = facts(XTUNER, "c.py")
+    assert reading(XTUNER, "c.py").framework == "xtuner"
+    assert (found["model.name"], found["method.base"], found["method.rank"], found["method.double_quant"]) == ("a/b-7b", "nf4", 64, True)
+    assert (found["method.targets"], found["method.kbit_preparation"], found["activations.checkpointing"]) == ("all-linear", True, "full")
+    assert (found["batch.micro_batch"], found["batch.gradient_accumulation"], found["batch.seq_len"]) == (2, 16, 2048)
+    assert (found["activations.sequence_packing"], found["precision.compute"], found["load.dtype"]) == ("padding-free", "bf16", "fp16")
+
+
+def test_a_vision_tower_beside_xtuners_model_is_listed_and_not_the_model() -> None:
+    tower = 'visual_encoder=dict(type=CLIPVisionModel.from_pretrained, pretrained_model_name_or_path="openai/clip"), lora=dict('
+    text = XTUNER.replace("lora=dict(", tower, 1)
+    assert facts(text, "c.py")["model.name"] == "a/b-7b"
+    assert any("vision tower" in item.why for item in reading(text, "c.py").not_understood)
