@@ -35,8 +35,8 @@ def _why_not(run: Run, job: Job) -> str | None:
         return why
     if job.activations.compile and job.model.source != "torchtitan":
         return "what torch.compile saves for the backward pass"
-    if job.precision.compute in ("fp8", "nvfp4", "mxfp8"):
-        return f"{job.precision.compute} products"
+    if why := _eight_bit(run, job):
+        return why
     if job.precision.master == "fp32":
         return "a separate fp32 master copy"
     if why := _offload(job):
@@ -46,6 +46,22 @@ def _why_not(run: Run, job: Job) -> str | None:
     if any(d.kind in ("extra-holding", "retained") for d in run.deviations):
         return "copies or steps that a run holds by mistake"
     return None
+
+
+def _eight_bit(run: Run, job: Job) -> str | None:
+    """Of products in 8 bits and fewer, torchao's with one dynamic scale a tensor, run eagerly."""
+    compute, recipe = job.precision.compute, job.precision.fp8_recipe
+    if compute not in ("fp8", "nvfp4", "mxfp8"):
+        return None
+    if compute != "fp8" or recipe not in (None, "tensorwise"):
+        return f"{compute} products with {recipe} scales" if recipe else f"{compute} products"
+    if job.framework.name not in (None, "custom", "torchtitan"):
+        return f"fp8 products as {job.framework.name} makes them (TransformerEngine's modules need a GPU)"
+    if job.activations.compile:
+        return "fp8 products under torch.compile (it fuses their casts and chooses what is kept of them)"
+    if run.world > 1:
+        return "fp8 products on several ranks"
+    return None if job.method.kind == "full" else f"fp8 products beside {job.method.kind}'s own"
 
 
 def _padding_free(job: Job) -> str | None:

@@ -10,14 +10,14 @@ import torch
 
 from advisor.job import Job
 from advisor.run import Run
-from advisor.simulation import building, fusing, kernels, objectives, offloading, optimizers, placing, quantising
+from advisor.simulation import building, fusing, kernels, objectives, offloading, optimizers, placing
 from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
 from advisor.simulation.frameworks import CLIPS, ON_ACCELERATE
 from advisor.simulation.patching import patched
 from advisor.simulation.ranks import dividing, group, hosting, pipelining, ring
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.semantics import cuda_semantics
-from advisor.simulation.standins import bitsandbytes
+from advisor.simulation.standins import bitsandbytes, float8
 from advisor.simulation.tensors import META
 
 STEPS = 2  # optimizer states are made in the first; the second is the one that lasts
@@ -39,6 +39,8 @@ def record(
     say("building the model on the meta device")
     model = building.build(run, device)
     reference = objectives.reference_of(model, run.effective)
+    if run.effective.precision.compute == "fp8":
+        float8.convert(model)
     patches = fusing.fuse(model, run.effective)
     if reference is not None:
         fusing.fuse(reference, run.effective)
@@ -156,7 +158,7 @@ def _forward(model: torch.nn.Module, job: Job, device: str) -> Callable[..., Any
         return model
 
     def within(**inputs: Any) -> Any:
-        with torch.autocast(device, dtype=quantising.DTYPES.get(job.precision.compute or "bf16")):
+        with torch.autocast(device, dtype=dividing.dtype(job.precision.compute, "bf16")):
             return model(**inputs)
 
     if job.framework.name not in ON_ACCELERATE:
