@@ -20,23 +20,18 @@ from advisor.views.field_widget import NOT_KNOWN
 from advisor.views.kept import KEPT
 from advisor.views.leaving import show_leaving
 from advisor.views.ledger_chart import show_ledger
+from advisor.views.measured import forget, measured_figure, measured_now, show_told, tell
 from advisor.views.parts import open_part
-from advisor.views.proving import forget, measured_figure, measured_now, show_proof, show_told, tell
+from advisor.views.proving import show_proof
+from advisor.views.samples import show_samples
 from advisor.views.saving import texts_of
 from advisor.views.together import tick, ticks_to_share, untouched
 from advisor.views.verdict import banner, figures, printed
 from advisor.views.words import plain
 
-MAX_UPLOAD = 64 * 1024 * 1024
-MAX_LINK_FILE = 100_000
-HELD = (
-    st.session_state
-)  # reading: what was read; report: the answer to it; shared: its link; leaving, address: the link with what is ticked; dropped: what a link lost
-
-
-@st.cache_data(show_spinner=False, max_entries=1)
-def samples() -> dict[str, dict]:
-    return {file.stem: knowledge.load_yaml("samples", file.name) for file in sorted(knowledge.path("samples").glob("*.yaml"))}
+MAX_UPLOAD, MAX_LINK_FILE = 64 * 1024 * 1024, 100_000  # bytes
+# reading: what was read; report: the answer to it; shared: its link; leaving, address: the link with what is ticked; dropped: what a link lost
+HELD = st.session_state
 
 
 def answer(reading: Reading) -> None:
@@ -72,10 +67,10 @@ def seen(mark: str) -> None:
     answer(Reading(HELD.reading.job, replace(evidence, marks=(*evidence.marks, mark))))
 
 
-def take_sample(name: str) -> None:
-    HELD.pasted = "\n\n".join(samples()[name]["files"].values())
+def take_sample(files: dict[str, str]) -> None:
+    HELD.pasted = "\n\n".join(files.values())
     HELD.dropped = ()
-    given(list(samples()[name]["files"].items()))
+    given(list(files.items()))
 
 
 def given(found: list[tuple[str, str | bytes]]) -> None:
@@ -106,8 +101,8 @@ def take_link(query: str | dict[str, str]) -> None:
 
 
 def take_pasted() -> None:
-    found = [("pasted text", HELD.pasted)] if HELD.pasted.strip() else []
-    found += [(file.name, file.getvalue()[:MAX_UPLOAD]) for file in HELD.get("files") or []]
+    files = [(file.name, file.getvalue()[:MAX_UPLOAD]) for file in HELD.get("files") or []]
+    found = [*([("pasted text", HELD.pasted)] if HELD.pasted.strip() else []), *files]
     HELD.dropped = ()
     if len(found) == 1 and (query := find_link(as_text(found[0][1]))):
         take_link(query)
@@ -167,12 +162,7 @@ with st.container():  # always there: what stands below keeps its place, and an 
         st.warning(f"The link held something that could not be used: {plain(text)}", icon=":material/link_off:")
 
 if "report" not in HELD:
-    st.header("Or look at a real one")
-    with st.grid(3, min_column_width=240):
-        for name, sample in samples().items():
-            with st.container(border=True, height="stretch"):
-                st.button(sample["title"], key=f"sample:{name}", on_click=take_sample, args=(name,), icon=":material/play_arrow:")
-                st.caption(f"{sample['says']}. {sample['source']}")
+    show_samples(take_sample)
     st.stop()
 
 report = HELD.report
@@ -187,7 +177,7 @@ with st.container():  # always there, for the same reason
 if report.verdict == "unreadable":
     understood(report)
     st.stop()
-if report.verdict not in ("unreadable", "not-memory") and report.ledger is not None and report.ledger.peak().bytes:
+if report.verdict != "not-memory" and report.ledger is not None and report.ledger.peak().bytes:
     st.header("Who holds the memory, and when")
     clicked = show_ledger(report.ledger, report.capacity_bytes, "ledger")
     open_part(report.ledger, clicked, "part")
@@ -197,7 +187,6 @@ show_changes(report, HELD.get("texts", ()))
 if report.run is not None and report.verdict != "not-memory":
     show_fewer(report, *allowing.limits())
     allowing.show_limits(plan_again)
-if report.run is not None and report.verdict not in ("unreadable", "not-memory"):
     show_proof(report)
 if report.verdict != "not-memory":  # nothing was estimated from it
     broken(report)

@@ -15,7 +15,7 @@ from advisor.views.allowing import in_words
 from advisor.views.causes import show_causes
 from advisor.views.changes import show_changes
 from advisor.views.ledger_chart import show_ledger
-from advisor.views.proving import forget, measured_now, show_told, tell
+from advisor.views.measured import forget, measured_now, show_told, tell
 from advisor.views.saving import sender, store_engine
 from advisor.views.together import tick, ticks_to_share, untouched
 from advisor.views.verdict import banner, figures, printed

@@ -13,7 +13,7 @@ from advisor.job import read_job
 from advisor.ledger import Ledger
 from advisor.run import Run, resolve
 from advisor.simulation import CannotProbe, Probed
-from advisor.views import probing
+from advisor.views import probes, probing
 from advisor.views.beside import parts_beside, phases_beside, reasons
 
 APP = Path(__file__).resolve().parents[2] / "advisor" / "ui" / "app.py"
@@ -32,7 +32,7 @@ hardware: {gpu: rtx-3090}
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probing, "find_spec", lambda name: object())
-    probing.queue.clear()
+    probes.queue.clear()
 
 
 def page(job: str = JOB) -> AppTest:
@@ -63,7 +63,7 @@ def as_if_probed(run: Run) -> Probed:
 
 
 def test_a_result_stands_beside_the_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "probe", lambda run, **_: as_if_probed(run))
+    monkeypatch.setattr(probes, "probe", lambda run, **_: as_if_probed(run))
     at = page()
     at.button(key="probe:go").click().run()
     at = finished(at)
@@ -77,7 +77,7 @@ def test_a_job_that_cannot_be_probed_is_said_calmly(monkeypatch: pytest.MonkeyPa
     def refuse(run: Run, **_: object) -> Probed:
         raise CannotProbe("a model that is known by its config only has no code to run")
 
-    monkeypatch.setattr(probing, "probe", refuse)
+    monkeypatch.setattr(probes, "probe", refuse)
     at = page()
     at.button(key="probe:go").click().run()
     at = finished(at)
@@ -90,13 +90,13 @@ def test_a_job_that_cannot_be_probed_is_said_calmly(monkeypatch: pytest.MonkeyPa
 def test_a_running_probe_can_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
 
-    def slow(run: Run, handle: probing.Handle, **_: object) -> Probed:
+    def slow(run: Run, handle: probes.Handle, **_: object) -> Probed:
         handle.said.append("step 1 of 2")
         ended.wait(20)
         raise CannotProbe("ended with exit code -9")
 
-    monkeypatch.setattr(probing, "probe", slow)
-    monkeypatch.setattr(probing.Handle, "cancel", lambda self: ended.set())
+    monkeypatch.setattr(probes, "probe", slow)
+    monkeypatch.setattr(probes.Handle, "cancel", lambda self: ended.set())
     at = page()
     at.button(key="probe:go").click().run()
     assert not at.exception
@@ -115,7 +115,7 @@ def test_a_page_that_is_loaded_anew_finds_its_probe_again(monkeypatch: pytest.Mo
         let_go.wait(20)
         return as_if_probed(run)
 
-    monkeypatch.setattr(probing, "probe", slow)
+    monkeypatch.setattr(probes, "probe", slow)
     first = page()
     first.button(key="probe:go").click().run()
     anew = page()  # another session, as after a reload
@@ -133,7 +133,7 @@ def test_what_came_to_nothing_is_not_found_again(monkeypatch: pytest.MonkeyPatch
     def refuse(run: Run, **_: object) -> Probed:
         raise CannotProbe("no room")
 
-    monkeypatch.setattr(probing, "probe", refuse)
+    monkeypatch.setattr(probes, "probe", refuse)
     at = page()
     at.button(key="probe:go").click().run()
     finished(at)
