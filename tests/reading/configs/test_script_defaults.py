@@ -317,3 +317,9 @@ def test_a_vision_tower_beside_xtuners_model_is_listed_and_not_the_model() -> No
     text = XTUNER.replace("lora=dict(", tower, 1)
     assert facts(text, "c.py")["model.name"] == "a/b-7b"
     assert any("vision tower" in item.why for item in reading(text, "c.py").not_understood)
+
+
+def test_degrees_are_listed_where_paths_of_data_are_not() -> None:
+    text = "model_name: a/b-7B\ntraining:\n  data_path: /d\n  data_cache: /c\n  data_parallel_degree: 4\nper_device_train_batch_size: 1\nnum_train_epochs: 1\n"
+    listed = {item.text.partition(" = ")[0] for item in reading(text, "c.yaml").not_understood}
+    assert "training.data_parallel_degree" in listed and not listed & {"training.data_path", "training.data_cache"}
