@@ -23,6 +23,7 @@ from advisor.reading.pattern import pattern
 from advisor.reading.plausible import implausible
 from advisor.reading.samples import samples_of
 from advisor.reading.snapshot.telling import Told
+from advisor.reading.told import before_error
 
 MOST_LAUNCHES = 24  # distinct commands of a log that are read: a launch has a handful
 _PROSE_LINE = pattern(
@@ -144,5 +145,6 @@ def _remarks(found: Excerpt, config: str | None) -> Iterator[tuple[str, str]]:
     for line in found.lines[:REMARKS]:
         if line.number in banner:
             continue  # a loop's settings, read by their heading
-        if len(line.text) <= 400 and 'File "' not in line.text and "ried to allocate" not in line.text and (config is None or _PROSE_LINE.match(line.text)):
-            yield found.where(line), line.text
+        said = before_error(line.text)
+        if 2 <= len(said) <= 400 and 'File "' not in said and (config is None or _PROSE_LINE.match(said)):
+            yield found.where(line), said

@@ -7,15 +7,19 @@ is known is left to its table: there the same word can mean the batch of all ran
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from advisor.architecture import presets
 from advisor.evidence import Fact
+from advisor.reading import handoff
 from advisor.reading.lines import Excerpt
-from advisor.reading.merge import GUESS, Ranked
+from advisor.reading.merge import GUESS, PROSE, Ranked
 from advisor.reading.pattern import pattern as lazily
 
 NAMES: Mapping[str, frozenset[str]] = {
@@ -44,6 +48,7 @@ WORDS: tuple[tuple[str, frozenset[str], Mapping[str, str]], ...] = (  # settings
 _ADAPTER = lazily(r"(?:peft|lora)[\w-]{0,30}\.r$", re.IGNORECASE)  # peft's own key of the rank, under a section that is named for it
 MODEL = frozenset({"model", "model_name", "model_path", "model_name_or_path", "base_model", "pretrained_model", "pretrained", "hf_model", "checkpoint", "ckpt"})
 LARGEST = 1 << 24
+BESIDE = PROSE + 1  # names of settings in a sentence: more than its words, less than any file
 _COMMAND = lazily(r"\[('[^'\]]{1,400}'(?:, '[^'\]]{0,400}'){1,200})\] exits with return code")  # deepspeed launcher/launch.py sigkill_handler
 
 
@@ -73,10 +78,28 @@ _PAIRS = lazily(r"(?<![\w.-])([A-Za-z]\w{0,40}(?:_\w{1,40})?)(?:\s?[=:]\s?)(\"[^
 
 
 def inline(where: str, text: str) -> Iterator[Ranked]:
-    """Settings that stand side by side on a line of a log or a letter (``micro_batch_size: 2, gradient_checkpointing: true``)."""
+    """Settings that stand side by side on a line of a log or a letter (``micro_batch_size: 2, gradient_checkpointing: true``).
+
+    By the table of the framework whose names they are, as if they stood in its config; else by the names that most projects give them.
+    """
     pairs = [(where, m[1], m[2].strip("\"'")) for m in _PAIRS.finditer(text)] if "_" in text and len(text) <= 600 else []
-    if len(pairs) >= 2:
-        yield from facts_of(pairs)
+    if len(pairs) < 2:
+        return
+    yield from facts_of(pairs)
+    found = handoff.read_config("printed.json", json.dumps({key: _literal(value) for _, key, value in pairs}))
+    if found is not None and not found.problem:
+        for fact in found.facts:
+            rank = GUESS if fact.kind == "inferred" else BESIDE
+            yield Ranked(replace(fact, where=where, why=fact.why or "settings in a remark", text=text.strip()[:200]), rank)
+
+
+def _literal(value: str) -> object:
+    if value.lower() in ("true", "false", "none", "null"):
+        return {"true": True, "false": False}.get(value.lower())
+    try:
+        return ast.literal_eval(value) if value[:1].isdigit() or value[:1] in "-." else value
+    except (ValueError, SyntaxError):
+        return value
 
 
 def _fact(field: str, value: object, where: str, key: str) -> Ranked:

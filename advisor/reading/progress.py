@@ -13,8 +13,13 @@ from advisor.reading.told import phase_told
 
 
 def with_loose(failures: Sequence[Failure], loose: Sequence[tuple[Frame, ...]]) -> tuple[Failure, ...]:
-    """The failures; the first one with the frames of the only traceback that was pasted apart from its error (a call in a sentence is less than a traceback)."""
-    if not failures or any(frame.file for frame in failures[0].frames) or len(loose) != 1 or failures[0].kind not in ("gpu-memory", "gpu-driver", "host-memory"):
+    """The failures; the first one with the frames of the only traceback that was pasted apart from its error: a call in a sentence is less than that."""
+    if (
+        not failures
+        or any(frame.file for frame in failures[0].frames)
+        or len(loose) != 1
+        or failures[0].kind not in ("gpu-memory", "gpu-driver", "host-memory")
+    ):
         return tuple(failures)
     first, frames = failures[0], loose[0]
     decided = None if first.phase else phase_of(frames)

@@ -51,6 +51,7 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"(?<![A-Za-z0-9_-])(?<!ppo )(?:per[-_ ](?:device|gpu)(?:[-_ ]train)?[-_ ]|mi(?:cro|ni)[-_ ]?|"
             r"train[-_ ])?batch(?:[-_ ]?size)?(?:[-_ ]per[-_ ](?:device|gpu))?",
         ),
+        ("batch.micro_batch", r"(?<![A-Za-z0-9_.-])(?<!\d )(?:bsz?|mbs|mb)(?=\W)"),  # "bs 1", "mbs=2"; 512 mb is a size
         (
             "batch.seq_len",
             r"(?:(?:序列|最大|上下文|文本)长度|(?<![\w-])(?:max(?:imum)?[-_ ])?(?:seq(?:uence)?(?!\d)(?:[-_ ]?len(?:gth)?)?|context(?:[-_ ]len(?:gth)?)?|"
@@ -63,7 +64,7 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 _EVALUATING = lazily(r"\b(?:test|eval|valid|infer)\w*\b(?!.*\btrain)", re.IGNORECASE)  # the batch that a sentence speaks of is that of the evaluation
 _OF_ALL = lazily(r"\b(?:global|total|effective|overall)[-_ ]$", re.IGNORECASE)  # the batch of all ranks and accumulation steps
-_SETTING_WORDS = ("batch", "seq", "context", "source", "max", "cutoff", "block", "accum", "lora", "长度")
+_SETTING_WORDS = ("batch", "bs", "mb", "seq", "context", "source", "max", "cutoff", "block", "accum", "lora", "长度")
 # "median 310, max 3980 tokens", "lengths: p50=410 p95=2.1k max=8k": two such figures on a line that speaks of tokens or lengths
 _SPREAD = lazily(
     r"(?<![\w-])(median|p50|p95|p99|max(?:imum)?|longest)(?:\s{0,2}(?:length|len|sample|sequence|prompt|tokens?|is|of|was|about|=|:|~)){0,3}\s{0,3}"

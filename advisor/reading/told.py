@@ -17,6 +17,7 @@ from advisor.reading.tracebacks import package_path
 LINES = 300  # of a text that are looked at: people write above a log, not in its middle
 SHORTEST, LONGEST = 10, 2000  # characters of a line; ten of them say something in Chinese
 AFTER = 8  # lines under the sentence that may show the place
+_MESSAGE = pattern(r"(?:[\w.]{0,40}(?:RuntimeError|OutOfMemoryError)\b|(?:CUDA|HIP|MPS|XPU)\b[\w ]{0,12} out of memory|[Tt]ried to allocate)")
 _LINK = pattern(r"github\.com/[\w.-]{1,80}/[\w.-]{1,80}/blob/[\w.-]{1,80}/([\w./-]{1,300}\.py)#L(\d{1,6})")
 _CODE = pattern(r"^\s{4,40}(?:[\w.\[\], ]{1,80} = )?[A-Za-z_][\w.]{0,80}\([^\n]{0,300}\)$")
 _SENTENCE = pattern(r"(?<=[.!?;])\s+(?=[A-Z`\"'(])|(?<=[\u3002\uff01\uff1f\uff1b?!])\s*(?=\S)")
@@ -161,6 +162,11 @@ def phase_told(texts: Iterable[Excerpt]) -> tuple[str, str] | None:
     return found
 
 
+def before_error(text: str) -> str:
+    """What a person says on a line before the message of an out-of-memory error that is pasted behind it; else the whole line."""
+    return _MESSAGE.split(text, maxsplit=1)[0] if "ried to allocate" in text else text
+
+
 def states(sentence: str) -> bool:
     """Whether it says that memory ran out."""
     if (said := _RAN_OUT_CHINESE.search(sentence)) is not None:
@@ -187,9 +193,10 @@ def moment(sentence: str) -> str | None:
 def _sentences(texts: Iterable[Excerpt]) -> Iterator[tuple[str, str]]:
     for text in texts:
         for line in text.lines[:LINES]:
-            if not SHORTEST <= len(line.text) <= LONGEST or "ried to allocate" in line.text:
+            said = before_error(line.text)
+            if not SHORTEST <= len(said) <= LONGEST:
                 continue
-            for sentence in sentences(line.text):
+            for sentence in sentences(said):
                 if (
                     len(_WORDS.findall(sentence)) >= 6
                     or len(_CHINESE.findall(sentence)) >= 6

@@ -2,7 +2,9 @@
 
 import pytest
 
-from advisor.reading.prose import model_in
+from advisor.diagnosis import diagnose
+from advisor.reading import read
+from advisor.reading.prose import model_in, remarks_of
 from advisor.reading.spoken_cards import cards_in
 
 
@@ -54,3 +56,25 @@ def test_a_model_in_words(text: str, hub_id: str | None) -> None:
 def test_cards_as_they_are_typed(text: str, count: int | None, card: str | None) -> None:
     found = dict(cards_in(text))
     assert (found.get("hardware.gpus_per_node"), found.get("hardware.gpu")) == (count, card)
+
+
+def test_settings_in_a_remark_are_read_by_their_framework() -> None:
+    said = "GRPO on one A100, vllm_gpu_memory_utilization=0.6, per_device_train_batch_size=8, num_generations=8, gradient_checkpointing=True"
+    job = read([("said.txt", said)]).job
+    assert (job.framework.name, job.batch.micro_batch, job.batch.generations) == ("trl", 8, 8)
+    assert job.rollout is not None and job.rollout.memory_fraction == 0.6
+
+
+@pytest.mark.parametrize(
+    ("said", "batch"), [("llama 2 7b, bs 1, seq 2048", 1), ("mb 4 on 8 cards", 4), ("bsz=16", 16), ("it takes 512 mb 3 times", None), ("abs 4", None)]
+)
+def test_the_batch_as_people_shorten_it(said: str, batch: int | None) -> None:
+    facts = {item.fact.field: item.fact.value for item in remarks_of(iter([("said.txt:1", said)]))}
+    assert facts.get("batch.micro_batch") == batch
+
+
+def test_what_stands_before_an_error_on_its_line_is_said_by_a_person() -> None:
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 260.00 MiB. GPU 0 has a total capacity of 79.25 GiB of which 120.00 MiB is free."
+    found = read([("said.txt", f"Qwen2.5 7B on one A100, it fails in the first optimizer step: {error}\n")])
+    assert found.evidence.failure is not None and found.evidence.failure.requested_bytes == 260 * 2**20
+    assert found.job.model.name == "Qwen/Qwen2.5-7B" and diagnose([("said.txt", f"It fails in the first optimizer step: {error}\n")]).phase == "step"
