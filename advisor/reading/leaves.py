@@ -77,6 +77,13 @@ def facts_of(seen: Sequence[tuple[str, str, Any]]) -> Iterator[Ranked]:
 _PAIRS = lazily(r"(?<![\w.-])([A-Za-z]\w{0,40}(?:_\w{1,40})?)(?:\s?[=:]\s?)(\"[^\"]{0,80}\"|'[^']{0,80}'|[\w.\-/]{1,80})(?=[\s,;)]|$)")
 
 
+_OF_MEMORY = lazily(
+    r"batch|len|length|checkpoint|lora|adapter|load_in|optim|bf16|fp16|dtype|precision|memory_util|parallel|generations|model|accum|offload|shard|zero|fsdp|attn|"
+    r"packing|liger|vocab|pixels|tokens",
+    re.IGNORECASE,
+)
+
+
 def inline(where: str, text: str) -> Iterator[Ranked]:
     """Settings that stand side by side on a line of a log or a letter (``micro_batch_size: 2, gradient_checkpointing: true``).
 
@@ -86,6 +93,8 @@ def inline(where: str, text: str) -> Iterator[Ranked]:
     if len(pairs) < 2:
         return
     yield from facts_of(pairs)
+    if not any(_OF_MEMORY.search(key) for _, key, _ in pairs):
+        return  # what a run prints at each step: no table is asked for it
     found = handoff.read_config("printed.json", json.dumps({key: _literal(value) for _, key, value in pairs}))
     if found is not None and not found.problem:
         for fact in found.facts:
