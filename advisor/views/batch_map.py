@@ -66,7 +66,7 @@ def show_map(run: Run) -> tuple[int, int] | None:
     best = largest_batches(found)
     seq = run.job.batch.seq_len
     at = dict(best).get(seq or 0)
-    says = f"At {seq:,} tokens the largest micro batch that fits is {at}." if at and seq else "The ring marks the run as it is set."
+    says = f"At {seq:,} tokens the largest micro batch that fits with room to spare is {at}." if at and seq else "The ring marks the run as it is set."
     wide, beside = st.columns([3, 1], gap="medium")
     with wide:
         chart = specification({k: str(v) for k, v in found.items()}, run.job.batch.micro_batch, seq)

@@ -37,7 +37,7 @@ def show_limits(run: Run) -> None:
     if found.model is not None:
         said.append(f"model **{plain(found.model[0])}** ({show_count(found.model[1])} parameters)")
     if any(said):
-        st.markdown("At most, each with everything else as it is: " + ", ".join(s for s in said if s) + ".")
+        st.markdown("Up to the card's edge, each with everything else as it is: " + ", ".join(s for s in said if s) + ".")
 
 
 def show_layouts(run: Run) -> None:
@@ -53,7 +53,7 @@ def show_layouts(run: Run) -> None:
     best = next((x for x in found if x.fits), None)
     if best is not None:
         st.markdown(
-            f"The fastest that fits: tensor **{best.tensor}** x context **{best.context}** x pipeline **{best.pipeline}** x data **{best.data}**, "
+            f"The fastest that fits: tensor **{best.tensor}** × context **{best.context}** × pipeline **{best.pipeline}** × data **{best.data}**, "
             f"{show(best.used_bytes)} on each card."
         )
     st.dataframe(
@@ -79,7 +79,7 @@ def show_layouts(run: Run) -> None:
             "Needs": st.column_config.NumberColumn(format="%.1f GiB", help="Estimated, on the fullest card, without PyTorch's cache."),
         },
         hide_index=True,
-        height=460,
+        height=min(38 * len(found) + 40, 460),
         alt="Layouts of the run over its cards, those that fit first, with memory and step time.",
     )
     if len(found) > SHOWN:

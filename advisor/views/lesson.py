@@ -73,7 +73,7 @@ def show_prediction(name: str, lesson: lessons.Lesson, step: str, done: Done) ->
     judged, run = lessons.judged(told, true), lessons.run_of(lesson.ask)
     said = {"right": "Right", "rough": "The right order", "far": "Farther off than you may have thought"}[judged]
     box, icon = (st.info, ":material/lightbulb:") if judged == "far" else (st.success, ":material/check:")
-    box(f"You said {told:g} GiB; estimated are {true:,.1f} GiB. {lesson.after}", title=said, icon=icon)
+    box(f"You said {told:g} GiB; the estimate is {true:,.1f} GiB. {lesson.after}", title=said, icon=icon)
     show_ledger(ledger, run.usable[0] if run.usable else None, f"learn-ledger:{name}")
     st.page_link(
         knowledge.folder("pages") / "explore.py",

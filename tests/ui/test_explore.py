@@ -39,7 +39,7 @@ def test_one_card_has_no_layout() -> None:
 
 def test_what_fits_at_most_is_said_beside_the_map() -> None:
     at = page("Batch × sequence", **{**JOB, "activations.checkpointing": "full", "method.kind": "lora"})
-    assert any("At most" in m.value and "sequence length" in m.value for m in at.markdown)
+    assert any("Up to the card's edge" in m.value and "sequence length" in m.value for m in at.markdown)
 
 
 def test_a_kept_run_is_compared_with_the_changed_one() -> None:
