@@ -115,7 +115,8 @@ def drift(approved: Side, now: Side, tolerance: float = TOLERANCE) -> tuple[Drif
     if before_peak and peak > before_peak * (1 + tolerance):
         rows = sorted((row for row in found.parts if row.name not in BESIDE and row.difference > 0), key=lambda row: -row.difference)
         grown = ", ".join(f"{row.name} {signed(row.difference)}" for row in rows[:3])
-        out.append(Drift("peak", f"the peak grew from {show(before_peak)} to {show(peak)} ({(peak / before_peak - 1) * 100:+.1f} %): {grown}"))
+        where = f": {grown}" if grown else f", now in {now.phase}" if now.phase else ""  # a log of an unobserved peak has no parts of it
+        out.append(Drift("peak", f"the peak grew from {show(before_peak)} to {show(peak)} ({(peak / before_peak - 1) * 100:+.1f} %){where}"))
     return tuple(out)
 
 

@@ -15,10 +15,14 @@ from advisor.cli import UserError
 from advisor.commands import files, jobfile, options, output
 
 if TYPE_CHECKING:
+    from advisor.compare import Side
+    from advisor.ledger import Ledger
     from advisor.run import Run
 
 TIMEOUT_SECONDS = 1800
 MOST_MICRO_BATCH = 4096
+CARDS_OWN = frozenset({"context", "workspace", "allocator"})
+NOT_ON_CPU = "The card's context, its libraries' workspace and the allocator's cache are left out of both: a CPU has none."
 ENDING_SECONDS = 20.0  # what torchrun may take to end its ranks
 
 
@@ -76,28 +80,46 @@ def _size(text: str | None) -> int | None:
 
 
 def _say(resolved: Run, found: dict[str, Any], probe: bool) -> None:
-    from advisor.compare import compare, markdown, of_job, of_json
+    from advisor.compare import compare, markdown, of_json
     from advisor.units import show
+    from advisor.verdict import of_run
 
     measured = of_json("measured", found)
+    on_card = found["device"] != "CPU"
     paper = output.sheet()
     paper.say(f"Measured on {found['device']}: {show(measured.totals['max_allocated'])} at the peak, in {measured.phase}.", "bold")
     for note in found["notes"]:
         paper.say(f"Note: {note}.", indent=2, hang=4)
+    paper.say("The measured forward pass has the loss in it." + ("" if on_card else f" {NOT_ON_CPU}"), indent=2, hang=4)
     output.write(paper.text())
-    output.write(markdown(compare(of_job("estimate", resolved.job), measured)))
+    estimated, _, sentence = of_run(resolved)
+    if estimated is None:
+        output.write(f"\nNot estimated: {sentence}\n")
+    else:
+        output.write(markdown(compare(_side("estimate", resolved, estimated, on_card), measured)))
     if probe:
-        from advisor.render.json import of_ledger
         from advisor.simulation import CannotProbe
         from advisor.simulation import probe as run_probe
-        from advisor.verdict import judge
 
         try:
             probed = run_probe(resolved).ledger
         except CannotProbe as error:
             output.write(f"\nNot probed: {error}\n")
             return
-        output.write("\n" + markdown(compare(of_json("probe", of_ledger(resolved, probed, *judge(resolved, probed))), measured)))
+        output.write("\n" + markdown(compare(_side("probe", resolved, probed, on_card), measured)))
+
+
+def _side(name: str, resolved: Run, ledger: Ledger, on_card: bool) -> Side:
+    """A ledger to lay beside the measured one; without what only a card has, where a CPU stood in."""
+    from msgspec.structs import replace
+
+    from advisor.compare import of_json
+    from advisor.render.json import of_ledger
+    from advisor.verdict import judge
+
+    if not on_card:
+        ledger = replace(ledger, holdings=tuple(holding for holding in ledger.holdings if holding.part not in CARDS_OWN), widths=None)
+    return of_json(name, of_ledger(resolved, ledger, *judge(resolved, ledger)))
 
 
 def _largest(resolved: Run, args: argparse.Namespace, cap: int | None) -> int:

@@ -143,3 +143,33 @@ def ddps_buckets_are_told_apart() -> None:
                 optimizer.zero_grad()
             assert seen.made["forward"].get("communication", 0) == (0 if views else size), number
             assert seen.made["backward"]["gradients"] == size, (views, number)
+
+
+def kernels_that_libraries_register_are_seen() -> None:
+    library = torch.library.Library("flash_attn", "DEF")
+    library.define("_flash_attn_forward(Tensor q, Tensor k, Tensor v, float dropout_p) -> (Tensor, Tensor)")
+    library.impl("_flash_attn_forward", lambda q, k, v, p: (q + k + v, q.sum(-1)), "CPU")
+
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, q):  # type: ignore[no-untyped-def]
+            with torch.no_grad():
+                return torch.ops.flash_attn._flash_attn_forward(q, q, q, 0.0)[0]
+
+        @staticmethod
+        def backward(ctx, grad):  # type: ignore[no-untyped-def]
+            return grad
+
+    class Model(torch.nn.Linear):
+        def forward(self, x):  # type: ignore[no-untyped-def]
+            return Attention.apply(super().forward(x))
+
+    model = Model(64, 64, bias=False)
+    told: list[dict[str, object]] = []
+    with watch(model, torch.optim.SGD(model.parameters())) as seen:
+        seen.event = lambda kind, level="note", **values: told.append({"kind": kind, **values})  # type: ignore[method-assign]
+        for _ in range(2):
+            model(torch.zeros(8, 64)).sum().backward()
+            seen.optimizer.step()  # type: ignore[union-attr]
+    assert {event["backend"] for event in told if event["kind"] == "attention"} == {"flash-2"}
+    assert seen.peaks["forward"][1]["activations"] >= 4 * 8 * 64 * 3  # the batch, the projection, and what the kernel made

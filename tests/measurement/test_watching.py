@@ -93,6 +93,7 @@ def test_gradients_are_told_from_activations_once_they_are_known() -> None:
         "the_watcher_itself_keeps_nothing_alive",
         "what_fsdp_gathers_and_reduces_is_told_apart",
         "ddps_buckets_are_told_apart",
+        "kernels_that_libraries_register_are_seen",
     ],
 )
 def test_alone(ask: Ask, name: str) -> None:

@@ -49,7 +49,11 @@ def observe(told: Callable[[dict[str, int]], None]) -> bool:
         return False
     method = weakref.WeakMethod(told)  # torch offers no way to take an observer off again
 
-    def ran_out(device: int, requested: int, total: int, free: int) -> None:
+    def ran_out(device: int, requested: int, total: int, free: int) -> None:  # torch/csrc/cuda/Module.cpp; what it raised would stand for the failure
+        with suppress(Exception):
+            _tell(device, requested, total, free)
+
+    def _tell(device: int, requested: int, total: int, free: int) -> None:
         if (alive := method()) is not None:
             alive({"device": device, "requested": requested, "total": total, "free": free, **counters()})
 
