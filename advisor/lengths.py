@@ -88,7 +88,7 @@ def measure(path: Path, count: Callable[[str], int] | None = None, *, per_token:
         raise LengthsError(f"{path.name}: in none of {unknown:,} rows is a text, a conversation, input_ids or a length")
     if not histogram:
         raise LengthsError(f"{path.name} holds no samples; give JSON lines, parquet, arrow or plain text")
-    unit = "tokens" if exact else f"characters divided by {per_token:g} (assumed; give --tokenizer tokenizer.json to count)"
+    unit = "tokens" if exact else f"tokens, each taken as {per_token:g} characters (assumed; give --tokenizer tokenizer.json to count)"
     return Lengths(tuple(sorted(histogram.items())), tuple(sorted(longest, key=lambda item: (-item[0], item[1]))), unit, unknown, first)
 
 

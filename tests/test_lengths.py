@@ -276,3 +276,15 @@ def test_no_share_lies_above_the_longest(tmp_path: Path) -> None:
     found = lengths.measure(file)
     assert found.quantile(0.99) == found.longest[0][0] == 7500
     assert found.quantile(0.5) == 12
+
+
+def test_a_small_chance_is_not_said_to_be_none_and_what_was_written_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("d.jsonl").write_text("".join(json.dumps({"input_ids": [1] * (64 if row == 77 else 8)}) + "\n" for row in range(3000)))
+    assert main(["lengths", "d.jsonl", "--fits", "32", "--steps", "2999", "--rehearsal", "r.jsonl"]) == 1
+    said = capsys.readouterr().out
+    assert "1 is longer than the 32 tokens that fit" in said and "by step 1: under 0.1 %" in said
+    assert "by step 2,999: over 99.9 %" in said and "by step 10,000: 100.0 %" in said
+    assert "Wrote r.jsonl: the longest row; train one step on it before the rest" in said

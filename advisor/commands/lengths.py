@@ -79,8 +79,24 @@ def run(args: argparse.Namespace) -> int:
 
         output.write(json.text(data) + "\n")
     else:
-        output.write(_told(data))
+        output.write(
+            _told(data) + ("" if args.rehearsal is None else f"\nWrote {args.rehearsal}: {_rehearsed(args.rehearsal, min(step, len(found.longest)))}\n")
+        )
     return 1 if long else 0
+
+
+def _rehearsed(path: Path, rows: int) -> str:
+    """What the file holds, and what to do with it."""
+    if path.suffix in JOBS:
+        return f"the job at the worst batch's length; `advisor validate {path}` runs it before the rest"
+    return "the longest row; train one step on it before the rest" if rows == 1 else f"the {rows:,} longest rows; train one step on them before the rest"
+
+
+def _share(share: float) -> str:
+    """A chance that is neither none nor certain never looks like either."""
+    if 0 < share < 0.001:
+        return "under 0.1 %"
+    return "over 99.9 %" if 0.999 < share < 1 else f"{share * 100:.1f} %"
 
 
 def _told(data: dict[str, Any]) -> str:
@@ -97,9 +113,11 @@ def _told(data: dict[str, Any]) -> str:
         what = "No row that is trained" if data["cut"] else "None"
         paper.say(f"{what} is longer than the {data['fits_tokens']:,} tokens that fit.", indent=2)
     else:
-        paper.say(f"{data['longer']:,} are longer than the {data['fits_tokens']:,} tokens that fit ({data['samples_a_step']:,} samples a step):", indent=2)
-        for step, share in data["chance_by_step"].items():
-            paper.say(f"by step {step:,}: {share:.1%} that one has come", indent=4)
+        longer, step = f"{data['longer']:,} {'is' if data['longer'] == 1 else 'are'}", data["samples_a_step"]
+        a_step = f"{step:,} sample{'' if step == 1 else 's'} a step"
+        paper.say(f"{longer} longer than the {data['fits_tokens']:,} tokens that fit. With {a_step}, the chance that one has come", indent=2)
+        for number, share in data["chance_by_step"].items():
+            paper.say(f"by step {number:,}: {_share(share)}", indent=4)
     return paper.text()
 
 
