@@ -223,7 +223,7 @@ def _cleaned(state: _Keeping) -> tuple[LogLine, ...]:
     out: list[LogLine] = []
     quoting = False
     parted: list[prefixes.Prefix] = []
-    for _, text, _ in cleaned:
+    for text in margins.shifted([text for _, text, _ in cleaned]):
         said, quoting = prefixes.unquoted(text, quoting)
         parted.append(prefixes.split(said, labelled=numbered))
     for (number, _, key), prefix in zip(cleaned, margins.without(parted), strict=True):

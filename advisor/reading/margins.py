@@ -18,7 +18,24 @@ MOST = 6  # margins of one text
 STEP = 2  # spaces by which Python indents a frame
 _HEAD = "Traceback (most recent call last)"
 _FRAME = pattern(r'File "[^"\n]{1,600}"(?:, line \d|, in )')
+# of IPython (core/ultratb.py) and rich (traceback.py), which stand at the left margin themselves, or in a box
+_FLUSH = pattern(
+    r"File (?:[\w./\\~@+-]{1,300}\.py|<[^>]{1,80}>):\d{1,7},? in [\w<]|[\u2502|] [\w./\\~@+ -]{1,300}\.py:\d{1,7} in [\w<]|"
+    r"(?<!\S)[\w./~@+-]{0,300}/[\w.-]{1,80}\.py in [\w<][\w.>]{0,80}\("
+)
+_BOX = "\u256d"
+_ITEM = pattern(r"((?:[-*+]|\d{1,3}\.) {1,3})\s{0,4}\S")
 _RUNS = pattern(r"\d+|\s+|[^\d\s]+")
+
+
+def shifted(texts: Sequence[str]) -> list[str]:
+    """The lines of a text that was indented as a whole, or that is an item of a list, moved to the left by what all of them are indented by."""
+    depths = [len(text) - len(text.lstrip(" ")) for text in texts if text.strip() and _ITEM.match(text) is None]
+    depth = min(depths, default=0)
+    marked = [len(m[1]) for text in texts if (m := _ITEM.match(text)) is not None]
+    if not depth or not marked:
+        return [text[depth:] for text in texts]
+    return [text[depth:] if _ITEM.match(text) is None or marked == [depth] else text for text in texts]
 
 
 def without(lines: Sequence[Prefix]) -> list[Prefix]:
@@ -33,18 +50,30 @@ def _margins(texts: Sequence[str]) -> Iterator[str]:
     """The margins of tracebacks, those of whole ones before those whose first line is missing."""
     heads: dict[str, str] = {}
     frames: dict[str, str] = {}
+    flush: dict[str, str] = {}
     below: set[str] = set()
     for number, text in enumerate(texts):
+        if _BOX in text and _HEAD in text:
+            continue  # rich draws its head around it
         if (at := text.find(_HEAD)) > 0 and at <= LONGEST:
             heads.setdefault(_shape(text[:at]), text[:at])
         elif 'File "' in text and (m := _FRAME.search(text)) is not None and 0 < m.start() <= LONGEST:
             margin = text[: m.start()]
             if frames.setdefault(_shape(margin), margin) is not margin or _begins_alike(texts[number + 1 : number + 4], margin):
                 below.add(_shape(margin))
+        elif ".py" in text and (m := _FLUSH.search(text)) is not None and 0 < m.start() <= LONGEST and text[: m.start()].strip():
+            flush.setdefault(_shape(text[: m.start()]), text[: m.start()])
     whole = {shape: margin for shape, margin in heads.items() if margin.strip() and any(f.startswith(shape) and not f[len(shape) :].strip() for f in frames)}
     rest = {s: m for s, m in frames.items() if s in below and m.strip() and not any(s.startswith(h) for h in whole)}
-    taken = [*whole.values(), *(m[:-STEP] if m.endswith(" " * STEP) else m for m in rest.values())]
+    taken = [*whole.values(), *flush.values(), *(_least(m, texts) for m in rest.values())]
     yield from (margin for raw in taken[:MOST] if (margin := _unlabelled(raw)).strip())
+
+
+def _least(margin: str, texts: Sequence[str]) -> str:
+    """A margin with as many spaces at its end as stand behind it on every line that has it: more of them are the frame's own."""
+    mark = _pattern(margin.rstrip())
+    behind = [len(rest) - len(rest.lstrip()) for text in texts if (m := mark.match(text)) is not None and (rest := text[m.end() :]).strip()]
+    return margin.rstrip() + " " * min(behind, default=0)
 
 
 def _shape(margin: str) -> str:
@@ -52,14 +81,14 @@ def _shape(margin: str) -> str:
 
 
 def _begins_alike(texts: Sequence[str], margin: str) -> bool:
-    shape = _shape(margin).rstrip()
+    shape = _shape(_unlabelled(margin)).rstrip()
     return any(_shape(text).startswith(shape) for text in texts)
 
 
 def _unlabelled(margin: str) -> str:
     """A margin as far as it says nothing of rank or time: from there on the launcher's own prefixes begin."""
     for at in (0, *(m.end() for m in re.finditer(r"\s", margin))):
-        if at < len(margin) and split(f"{margin[at:]}x").text == "x":
+        if at < len(margin) and not margin[at].isspace() and split(f"{margin[at:]}x").text == "x":
             return margin[:at]
     return margin
 
@@ -89,7 +118,7 @@ def _dedented(lines: list[Prefix]) -> list[Prefix]:
         if indent is not None and indent < depth:
             depth = 0
         if not depth and indent:
-            if text.startswith(_HEAD, indent):
+            if text.startswith(_HEAD, indent) or (text.startswith(_BOX, indent) and _HEAD in text):
                 depth = indent
             elif indent > STEP and text.startswith('File "', indent) and _FRAME.match(text, indent) and not _in_a_traceback(out, indent):
                 depth = indent - STEP

@@ -64,7 +64,7 @@ def strip_control(text: str) -> str:
 def unquoted(text: str, quoting: bool) -> tuple[str, bool]:
     """A line without the mark of a comment where a traceback's lines stand behind such marks; and whether the next may be one of them (``quoting``)."""
     if (m := (_QUOTED_LINE if quoting else _QUOTED_HEAD).match(text)) is None:
-        return text, False
+        return text, quoting and not text.strip()
     return text[m.end() :], True
 
 

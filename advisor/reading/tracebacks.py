@@ -22,9 +22,9 @@ _PLAIN = lazily(
 _NOTEBOOK = lazily(r"^\s*(?:File )?((?:[A-Za-z]:)?[\w./\\~<>@+-]{1,400}?\.py|<[^>]{1,80}>):(\d{1,7}),? in ([\w.<>]{1,200})")
 _NOTEBOOK_OLD = lazily(r"^\s*((?:[A-Za-z]:)?[\w./\\~@+-]{1,400}?\.py|<ipython-input[^>]{1,80}>) in ([\w.<>]{1,200})\(")
 _CELL = lazily(r"^\s*(?:Cell In|Input In) ?\[(\d{1,6})\], (?:line (\d{1,7})|in )")
-_BOXED = lazily(r"^[│|]\s*((?:[A-Za-z]:)?[\w./\\~@+ -]{1,400}?\.py|<[^>]{1,80}>):(\d{1,7}) in ([\w.<>]{1,200})\s*[│|]?\s*$")
+_BOXED = lazily(r"^\s*[│|]\s*((?:[A-Za-z]:)?[\w./\\~@+ -]{1,400}?\.py|<[^>]{1,80}>):(\d{1,7}) in ([\w.<>]{1,200})\s*[│|]?\s*$")
 _ARROW = lazily(r"^\s*-{2,}> ?(\d{1,7})\s?(.*)$")
-_BOXED_CODE = lazily(r"^[│|]\s*❱\s*(\d{1,7})\s*│(.*?)[│|]?\s*$")
+_BOXED_CODE = lazily(r"^\s*[│|]\s*❱\s*(\d{1,7})\s*│(.*?)[│|]?\s*$")
 _CARETS = lazily(r"^\s*[\^~]{1,400}\s*$|^\s*\.\.\.<\d+ lines?>\.\.\.$")
 _EXCEPTION = lazily(
     r"^(?:E\s{1,8})?((?:[A-Za-z_][\w]*\.){0,8}(?:[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Failure|Warning|Timeout|Died)|"

@@ -20,7 +20,8 @@ LONGEST = 16_384
 _BEGUN = pattern(r'File "[^"\n]{0,600}$|File "[^"\n]{1,600}"[, a-z\d]{0,24}$')
 _WHOLE = pattern(r'File "[^"\n]{1,600}", line \d{1,7}(?:, in \S.{0,200})?$')
 _NAMED = pattern(r'File "[^"\n]{1,600}", line \d{1,7}, in \S')
-_REST = pattern(r"\w{1,80}>?$")  # of a function's name; code stands indented
+_REST = pattern(r"(?=.)[\w.]{0,80}>?$")  # of a function's name; code stands indented
+_FOLLOWS = pattern(r" ?[\w(;,.)]")  # the middle of a sentence
 _RAISED = pattern(r"(?:Error|Exception): \S")
 _STARTS = pattern(r'\s{0,8}File "|.{0,80}Traceback \(most|(?:\w+\.){0,8}\w{1,80}(?:Error|Exception): ')
 _BOX = "|+│┃╭╰├─═"
@@ -52,7 +53,7 @@ def _goes_on(text: str, last: str, below: str, widths: frozenset[int]) -> str | 
     """What stands between a line and the next where they are one: nothing, or a space; ``None``: they are two."""
     if not below.strip() or _STARTS.match(below) is not None or split(below).stream:
         return None
-    if len(last) in widths and not (last[-1:] in _BOX and below[:1] in _BOX) and not (_NAMED.search(text) and below[:1].isspace()):
+    if len(last) in widths and not (last[-1:] in _BOX and below[:1] in _BOX) and (_NAMED.search(text) is None or _REST.match(below)):
         return ""
     return _of_a_frame(text, below)
 
@@ -75,6 +76,7 @@ def _widths(pieces: Sequence[Piece]) -> frozenset[int]:
         if (
             _of_a_frame(text, below) == ""
             or (_NAMED.search(text) and _REST.match(below))
+            or (_RAISED.search(text) and split(text).stream and not split(below).stream and _FOLLOWS.match(below) and _STARTS.match(below) is None)
             or (len(text) == len(below) and below[:1] not in _BOX and _RAISED.search(text) and _STARTS.match(below) is None and _unlike(text, below))
         ):
             proved[len(text)] += 1

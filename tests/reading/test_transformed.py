@@ -60,6 +60,27 @@ def test_a_failure_keeps_its_frames_and_counters(way: str) -> None:
     assert not missed
 
 
+@pytest.mark.parametrize(
+    ("inner", "outer"),
+    [
+        ("ipython", "quoted"),
+        ("rich", "docker compose"),
+        ("rich", "indented by four"),
+        ("stamp on some", "indented by four"),
+        ("commented", "blank lines between"),
+        ("torchrun on all", "wrapped at 80"),
+        ("ray on some", "journal"),
+        ("no indentation, headless", "numbered lines"),
+        ("torchrun on the error alone", "docker json"),
+        ("headless, ray on the frames", "entities"),
+    ],
+)
+def test_two_ways_at_once(inner: str, outer: str) -> None:
+    changed = {name: ALL[outer](new) for name, text in _logs().items() if (new := ALL[inner](text)) != text}
+    assert len(changed) >= 30
+    assert not [name for name, text in changed.items() if _said(_read(text)) != _said(_as_it_is(name))]
+
+
 @pytest.mark.parametrize("number", range(0, len(ALL), 3))
 def test_a_case_keeps_its_cause(number: int) -> None:
     """One case for each third way, in turn; all of them with all ways take minutes."""
