@@ -38,7 +38,7 @@ _PARTIAL = frozenset({
 })  # fmt: skip
 _WIDE_WEIGHT = frozenset({
     "gemma", "gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3", "flex_olmo", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_moe", "recurrent_gemma",
-    "ernie4_5_moe", "t5gemma", "vaultgemma", "afmoe", "olmo_hybrid", "gemma4", "gemma4_text", "gemma3n", "gemma3n_text", "qwen3_5_text", "qwen3_5_moe_text",
+    "t5gemma", "vaultgemma", "afmoe", "olmo_hybrid", "gemma4", "gemma4_text", "gemma3n", "gemma3n_text", "qwen3_5_text", "qwen3_5_moe_text",
     "helium",
 })  # fmt: skip
 _POST = frozenset({"olmo2", "olmo3", "flex_olmo"})

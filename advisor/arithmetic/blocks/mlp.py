@@ -73,16 +73,19 @@ def clamped(tape: Tape, gate: Value, up: Value, width: float) -> Value:
     return tape.run("gated product", (more, glu), width, e, saves=(more, glu), label="gated product")
 
 
-def xielu(tape: Tape, x: Value) -> Value:
-    """xIELU in Python (transformers activations.XIELUActivation, without its CUDA wheel): both branches of a ``where`` are made and keep what they read."""
+def xielu(tape: Tape, x: Value, *, trained: bool) -> Value:
+    """xIELU in Python (transformers activations.XIELUActivation, without its CUDA wheel): both branches of a ``where`` are made and keep what they read.
+
+    What the two alphas multiply is kept for their own gradients, where they train.
+    """
     e, one = x.element, tokens(x.width * x.element)
-    scaled = tape.run("xielu alpha x", (x,), x.width, e, saves=(x,), backward=one, label="alpha x")
+    scaled = tape.run("xielu alpha x", (x,), x.width, e, saves=(x,) if trained else (), backward=one, label="alpha x")
     square = tape.run("xielu square", (scaled, x), x.width, e, saves=(scaled, x), label="alpha x²")
     above = tape.run("xielu positive", (square, x), x.width, e, forward=one, label="positive branch")
     least = tape.run("xielu least", (x,), x.width, e, saves=(x,), label="least of x and epsilon")
     grown = tape.run("xielu expm1", (least,), x.width, e, saves_output=True, label="expm1")
     less = tape.run("xielu less", (grown, x), x.width, e, label="expm1 less x")
-    below = tape.run("xielu negative", (less, x), x.width, e, saves=(less,), forward=one, backward=one, label="negative branch")
+    below = tape.run("xielu negative", (less, x), x.width, e, saves=(less,) if trained else (), forward=one, backward=one, label="negative branch")
     chosen = ("where x is positive", 1, tokens(x.width))
     return tape.run("xielu where", (above, below), x.width, e, keeps=(chosen,), label="activation output")
 
@@ -105,7 +108,7 @@ def activate(tape: Tape, s: Setting, x: Value) -> Value:
         half = tape.run("gelu half", (x,), x.width, x.element, label="x / 2")
         return tape.run("gelu product", (half, shifted), x.width, wide, saves=(half, shifted), label="activation output")
     if name == "xielu in Python" and not s.compiled:
-        return xielu(tape, x)
+        return xielu(tape, x, trained=s.trained)
     if name == "relu2":
         r = tape.run("relu", (x,), x.width, x.element, saves_output=True, label="relu output")
         return tape.run("square", (r,), x.width, x.element, saves=(r,), backward=tokens(one), label="activation output")

@@ -1,0 +1,58 @@
+"""A sample of families, small: parameters to the last one, and the estimate within 3 % of the probe but for what is listed with its reason."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from advisor.architecture import read
+from advisor.arithmetic import estimate
+from tests.simulation import families
+
+pytest.importorskip("transformers", minversion="5.24", reason="the families are those of transformers 5.24")
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[families.Session]:
+    with families.Session() as open_session:
+        yield open_session
+
+
+@pytest.mark.parametrize("kind", families.SAMPLE)
+def test_parameters_are_those_of_the_built_model(kind: str) -> None:
+    assert read(families.config(kind)).parameters == families.built(kind)
+
+
+@pytest.mark.parametrize("kind", families.SAMPLE)
+def test_estimate_and_probe_agree(kind: str, session: families.Session) -> None:
+    expected, why = families.RESIDUALS.get(kind, (0.0, ""))
+    assert families.off(session, kind) == pytest.approx(expected, abs=families.WITHIN), why
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "lora": {"method": {"kind": "lora", "rank": 16, "targets": "all-linear", "adapter_dtype": "bf16"}},
+    "checkpointing": {"activations": {"checkpointing": "full", "reentrant": False}},
+}
+
+
+@pytest.mark.parametrize("kind", ["gemma4_text", "apertus", "deepseek_v2", "olmo"])
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_with_adapters_and_with_checkpointing(kind: str, setting: str, session: families.Session) -> None:
+    expected, why = families.OTHERWISE.get((kind, setting), (0.0, ""))
+    assert families.off(session, kind, **SETTINGS[setting]) == pytest.approx(expected, abs=families.WITHIN), why
+
+
+@pytest.mark.parametrize("kind", ["qwen3_next", "bamba"])
+def test_the_range_holds_a_scan_in_python(kind: str, session: families.Session) -> None:
+    """Whether the fused scans are installed is not known: the high end is at least what transformers' own code takes."""
+    fused = families.run_of("llama").but(model={"config": families.config(kind)})
+    assert estimate(fused).totals()["max_allocated"].high >= families.probed(session, kind).peak().bytes
+
+
+@pytest.mark.parametrize("kind", ["zamba2", "bitnet", "afmoe"])
+def test_a_family_without_a_reader_says_so_and_its_range_holds_the_probe(kind: str, session: families.Session) -> None:
+    found = read(families.config(kind))
+    assert found.guessed
+    assert "has no reader" in found.unread[0]
+    assert estimate(families.run_of(kind)).totals()["max_allocated"].high >= families.probed(session, kind).peak().bytes
