@@ -162,7 +162,8 @@ def markdown(found: Comparison) -> str:
     if found.settings:
         lines += [f"| Setting | {heads} |", "|---|---|---|"]
         lines += [f"| {path} | {_text(x)} | {_text(y)} |" for path, x, y in found.settings] + [""]
-    lines += [f"- new copy: {name}" for name in found.copies_new] + [f"- copy gone: {name}" for name in found.copies_gone]
+    if found.a.kind == found.b.kind:  # a measurement knows no copies by the names that an estimate gives them
+        lines += [f"- new copy: {name}" for name in found.copies_new] + [f"- copy gone: {name}" for name in found.copies_gone]
     lines += [f"- attention in {_cell(name)}: {x or 'none'} → {y or 'none'}" for name, x, y in found.kernels]
     lines += [f"- {name}: {x or 'none'} → {y or 'none'}" for name, x, y in found.software]
     return "\n".join(lines).rstrip() + "\n"

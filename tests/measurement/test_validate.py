@@ -196,7 +196,7 @@ def of_two_ranks(found: dict[str, Any], shard: int) -> None:
     assert held["logits"] == 3 * 4 * 2 * 64 * 256  # [micro_batch, seq_len, vocab] in fp32: themselves, their log-softmax and a gradient
     if shard == 1:
         assert held["communication"] == 4 * PARAMETERS  # DDP's buckets: every gradient once more
-        assert held.get("unattributed", 0) < 0.01 * sum(held.values())
+        assert held.get("unattributed", 0) < 0.05 * sum(held.values())
     else:
         block = 4 * (4 * 64 * 64 + 3 * 64 * 128 + 2 * 64)
         root = 4 * PARAMETERS - 2 * block
@@ -247,7 +247,10 @@ def test_a_quantised_base_is_bitsandbytes_own_or_refused(tmp_path: Path) -> None
 
 
 def test_what_only_a_card_has_is_left_out_beside_a_cpu() -> None:
+    from msgspec.structs import replace
+
     from advisor.commands.validate import CARDS_OWN, _side
+    from advisor.compare import compare, markdown
     from advisor.job import read_job
     from advisor.run import resolve
     from advisor.verdict import of_run
@@ -256,6 +259,9 @@ def test_what_only_a_card_has_is_left_out_beside_a_cpu() -> None:
     ledger = of_run(run)[0]
     assert ledger is not None
     card, cpu = (_side("estimate", run, ledger, on_card) for on_card in (True, False))
+    measured = replace(card, name="measured", kind="measured", copies={})
+    copied = replace(card, copies={"gathered block": 1})
+    assert "copy" not in markdown(compare(copied, measured)) and "- copy gone: gathered block" in markdown(compare(copied, card))
     assert set(card.parts) >= CARDS_OWN and not set(cpu.parts) & CARDS_OWN
     assert cpu.totals["max_allocated"] == sum(cpu.parts.values()) == card.totals["max_allocated"] - card.parts["workspace"]
 
