@@ -5,6 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from advisor.frontier import OnCard, on_cards
+from advisor.resolving.contradictions import contradictions
 from advisor.run import Run
 from advisor.units import gib
 from advisor.views.kept import settings
@@ -19,27 +20,41 @@ _WORDS = {
 
 
 @st.cache_data(show_spinner=False, max_entries=64)
-def _on_cards(key: str, _run: Run) -> list[OnCard]:
-    """The cards of a job, kept by its settings."""
+def _on_cards(key: str, _run: Run) -> list[tuple[OnCard, str]]:
+    """The cards of a job, each with what it has against the job's settings, kept by these."""
     del key  # a Run holds caches of its own and is not hashed
-    return on_cards(_run)
+    anyhow = contradictions(_run)
+    return [(on, _against(_run, on, anyhow)) for on in on_cards(_run)]
+
+
+def _against(run: Run, on: OnCard, anyhow: tuple[str, ...]) -> str:
+    """What the run cannot do on a card that has the memory, beside what is wrong with it anywhere; empty where there is nothing."""
+    if on.verdict not in ("fits", "tight"):
+        return ""
+    return " ".join(said for said in contradictions(run.but(hardware={"gpu": on.card.id})) if said not in anyhow)
 
 
 def show_cards(run: Run) -> None:
     """The smallest card that holds the run, and the table of all."""
-    found = sorted(_on_cards(settings(run), run), key=lambda c: list(_WORDS).index(c.verdict))  # within one verdict the smallest stay first
-    smallest = next((c for c in found if c.verdict == "fits"), None)
+    found = sorted(_on_cards(settings(run), run), key=lambda c: list(_WORDS).index(c[0].verdict))  # within one verdict the smallest stay first
+    smallest = next((c for c, against in found if c.verdict == "fits" and not against), None)
+    noted = any(against for _, against in found)
     if smallest is not None:
         st.markdown(f"The smallest card that holds it is **{plain(smallest.card.name)}**.")
     else:
         st.markdown("No card of the library holds it like this.")
     st.dataframe(
-        [{"Card": c.card.name, "Verdict": _WORDS[c.verdict], "Needs": gib(c.need_bytes, 1), "Usable": gib(c.usable_bytes, 1)} for c in found],
+        [
+            {"Card": c.card.name, "Verdict": _WORDS[c.verdict], "Needs": gib(c.need_bytes, 1), "Usable": gib(c.usable_bytes, 1)}
+            | ({"But": against} if noted else {})
+            for c, against in found
+        ],
         column_config={
             "Needs": st.column_config.NumberColumn(
                 format="%.1f GiB", help="Tensors and the CUDA context. PyTorch's cache comes on top and gives way when the card is full."
             ),
             "Usable": st.column_config.NumberColumn(format="%.1f GiB"),
+            "But": st.column_config.TextColumn(help="It has the memory, and cannot do what the settings ask for."),
         },
         hide_index=True,
         height=560,

@@ -82,6 +82,15 @@ def test_the_cards_that_hold_the_run_come_first() -> None:
     assert fitting == sorted(fitting) and len(fitting) > 1
 
 
+def test_a_card_that_has_the_memory_and_not_the_arithmetic_is_not_recommended() -> None:
+    at = page("Which cards", **{**JOB, "model.name": "Qwen/Qwen2.5-0.5B", "precision.compute": "bf16", "batch.seq_len": "512", "method.kind": "lora"})
+    found = at.dataframe[0].value.set_index("Card")
+    volta = found.loc[next(name for name in found.index if name.startswith("V100"))]
+    assert volta["Verdict"].startswith("✓") and "no bf16 arithmetic" in volta["But"]
+    smallest = next(m.value for m in at.markdown if "smallest card that holds it" in m.value)
+    assert not any(word in smallest for word in ("V100", "T4", "P100", "2080", "8000"))
+
+
 def test_an_opened_part_has_its_formulas_and_the_causes_about_it() -> None:
     at = page("By phase", **JOB)
     at.button_group(key="explore-part").set_value("logits").run()
