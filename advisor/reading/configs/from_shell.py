@@ -98,6 +98,8 @@ class _Script:
     def command(self, command: Command, sure: bool) -> None:
         """Take one command apart."""
         raw = command.words
+        if not raw:  # a bracket alone
+            return
         if raw[0] == ":":  # : "${NAME:=default}"
             self._defaults(raw[1:])
             return

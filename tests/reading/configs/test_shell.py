@@ -111,3 +111,9 @@ def test_hostile_scripts_end(text: str) -> None:
     started = time.process_time()
     from_shell.parse(text)
     assert time.process_time() - started < 4
+
+
+@pytest.mark.parametrize("inner", ["x ) ) --a 1", ") --a 1", ";; --a 1", "( ) --a 1"])
+def test_brackets_alone_within_a_word(inner: str) -> None:
+    from_shell.parse(f'bash -c "{inner}"')
+    from_shell.parse(f'python t.py "{inner}"')
