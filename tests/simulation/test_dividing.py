@@ -40,3 +40,12 @@ def test_the_root_stays_whole_where_the_job_says_nothing(tiny: Callable[..., Any
 def test_what_the_job_states_is_for_the_root_too(stated: bool, tiny: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     found = _told(tiny("llama", **TWO, parallel={**SHARDED, "reshard_after_forward": stated}), monkeypatch)
     assert {told for _, told in found} == {stated}
+
+
+def test_a_frameworks_own_default_is_passed_on(tiny: Callable[..., Any]) -> None:
+    from advisor.simulation.ranks import dividing
+
+    titan = {"framework": {"name": "torchtitan"}, "model": {"source": "torchtitan"}}
+    staged = tiny("llama", **titan, parallel={**SHARDED, "pipeline": 2}, hardware={"gpu": "a100-80gb", "gpus_per_node": 4})
+    assert staged.effective.parallel.reshard_after_forward is False
+    assert dividing.written(staged).parallel.reshard_after_forward is False

@@ -29,10 +29,13 @@ def world_of(run: Run) -> int:
 
 
 def written(run: Run) -> Job:
-    """The job as the sharding code is told of it: what that has a default of its own for, and the job does not state, is left to it."""
-    known = run.facts.get("parallel.reshard_after_forward")
-    job = run.effective
-    return job.but(parallel={"reshard_after_forward": None}) if known is not None and known.kind == "default" else job
+    """The job as the sharding code is told of it: that units are freed after their forward pass, which nobody stated, is its own default.
+
+    A framework's default that they stay whole (torchtitan's stages of a pipeline) is passed on: the code's own is another.
+    """
+    known, job = run.facts.get("parallel.reshard_after_forward"), run.effective
+    own = known is not None and known.kind == "default" and job.parallel.reshard_after_forward is True
+    return job.but(parallel={"reshard_after_forward": None}) if own else job
 
 
 def divided(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
