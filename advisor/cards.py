@@ -173,6 +173,13 @@ def _matches_total(card: Card, total_bytes: int) -> bool:
     return any(abs(b - total_bytes) <= max(512 * MIB, 0.03 * b) for b in known)
 
 
+def other_sizes(card_id: str) -> tuple[int, ...]:
+    """GB of the cards of the same name that have another memory: an A100 is made with 40 and 80; empty where there is one size."""
+    own = catalogue()[card_id]
+    family = card_id.partition("-")[0]
+    return tuple(sorted({round(c.marketed_gb) for c in catalogue().values() if c.id.partition("-")[0] == family} - {round(own.marketed_gb)}))
+
+
 def by_total(total_bytes: int) -> tuple[Card, ...]:
     """Cards whose total (as torch or nvidia-smi prints it) is within 1.5 % of a printed capacity, nearest first.
 

@@ -9,6 +9,9 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from msgspec.structs import replace
+
+from advisor import cards
 from advisor.architecture import presets
 from advisor.evidence import Fact
 from advisor.reading import degrees
@@ -89,7 +92,10 @@ def remarks_of(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:
         if not 2 <= len(text) <= 2000:
             continue
         for field, value in _found(text):
-            yield Ranked(Fact(field, value, "read", where, why="a remark", text=text.strip()[:200]), PROSE)
+            fact = Fact(field, value, "read", where, why="a remark", text=text.strip()[:200])
+            if others := _other_sizes(field, value, text):
+                fact = replace(fact, kind="inferred", why=f"a remark that does not say its memory: it is made with {others} GB too")
+            yield Ranked(fact, PROSE)
         for field, value in _claims(text):
             claims.setdefault(field, {}).setdefault(value, (where, text.strip()[:200]))
     for field, values in claims.items():
@@ -105,6 +111,16 @@ def beside(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:
         if len(text) <= 200 and not {'"', "'"} & set(text) and BESIDE.search(text) is not None:
             for field, value in cards_in(text):
                 yield Ranked(Fact(field, value, "read", where, why="a remark", text=text.strip()[:200]), PROSE)
+
+
+_GB = lazily(r"\d ?G(?:i?B)?\b|-(?:16|24|32|40|48|80|94|96)\b", re.IGNORECASE)
+
+
+def _other_sizes(field: str, value: object, text: str) -> str:
+    """In words, what else a card that a text names without its memory is made with."""
+    if field != "hardware.gpu" or not isinstance(value, str) or _GB.search(text) is not None:
+        return ""
+    return " or ".join(str(size) for size in cards.other_sizes(value))
 
 
 def _claims(text: str) -> Iterator[tuple[str, str]]:

@@ -78,3 +78,10 @@ def test_what_stands_before_an_error_on_its_line_is_said_by_a_person() -> None:
     found = read([("said.txt", f"Qwen2.5 7B on one A100, it fails in the first optimizer step: {error}\n")])
     assert found.evidence.failure is not None and found.evidence.failure.requested_bytes == 260 * 2**20
     assert found.job.model.name == "Qwen/Qwen2.5-7B" and diagnose([("said.txt", f"It fails in the first optimizer step: {error}\n")]).phase == "step"
+
+
+def test_a_card_of_several_sizes_is_an_inference() -> None:
+    found = {f.field: f for f in read([("said.txt", "llama 3 8b qlora on an A100, batch 4, seq len 2048")]).evidence.facts}
+    assert (found["hardware.gpu"].kind, found["hardware.gpu"].value) == ("inferred", "a100-80gb") and "40 GB too" in (found["hardware.gpu"].why or "")
+    found = {f.field: f for f in read([("said.txt", "llama 3 8b qlora on an A100 40GB, batch 4, seq len 2048")]).evidence.facts}
+    assert (found["hardware.gpu"].kind, found["hardware.gpu"].value) == ("read", "a100-40gb")
