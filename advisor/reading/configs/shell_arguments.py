@@ -56,7 +56,7 @@ class Arguments:
                 return
             if word.startswith("-") and word != "-m" and not (word == "--module" and scope) and (scope or program):
                 if re.search(r"\s", word.partition("=")[0]) or (word in ("-c", "-lc") and at + 1 < len(words)):
-                    self.nested(words[at + 1] if word.startswith(("-c", "-lc")) else word, start)
+                    self.nested(words[at + 1] if word.startswith(("-c", "-lc")) and at + 1 < len(words) else word, start)
                     at += 2
                     continue
                 at = self.flag(words, at, start, scope or _scope_of(program))

@@ -117,3 +117,8 @@ def test_hostile_scripts_end(text: str) -> None:
 def test_brackets_alone_within_a_word(inner: str) -> None:
     from_shell.parse(f'bash -c "{inner}"')
     from_shell.parse(f'python t.py "{inner}"')
+
+
+def test_a_switch_for_a_command_at_the_end() -> None:
+    from_shell.parse("bash '-c x --a 1'")
+    from_shell.parse("python t.py '-c x'")
