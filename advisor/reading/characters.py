@@ -22,6 +22,7 @@ _ENTITY = pattern(r"&(?:amp;){0,2}(?:lt|gt|quot|apos|nbsp|amp|#0?39|#0?34|#x0?2[
 _GROUPED = pattern(  # a size with a comma for its point, or with its thousands parted
     r"(?<![\w.,'])(\d{1,3}(?:[,.'\u2019\u00a0\u202f]\d{3}(?!\d))+|\d{1,24})([.,]\d{1,2}(?!\d)|\.\d{3,9})?(?=\s?(?:[KMGT]i?B|[gm]i?b)\b)\s?([KMGTkmgt])"
 )
+_ESCAPED = pattern(r"(?<!\\)(\\{1,4})n\s{0,8}File \\{0,4}\"|File \\{1,4}\"[^\"\n]{1,300}\", line \d{1,7}, in [^\\\n]{1,200}(\\{1,4})n")
 _MESSAGE = ("log", "message", "msg", "textPayload", "MESSAGE", "line", "event")  # docker json-file, structlog, Google Cloud Logging, journald, Loki
 
 
@@ -35,6 +36,16 @@ def plain(text: str) -> str:
     if any(mark in text for mark in "\uff1a\uff0c\uff08\uff09\uff1b\uff1d"):
         text = "\n".join(line if _CHINESE.search(line) else line.translate(_FULL_WIDTH) for line in text.split("\n"))
     return text
+
+
+def broken(text: str) -> list[str]:
+    """The lines of a traceback that was printed as the text of a string, ``repr`` or JSON, with its line breaks escaped; another line alone."""
+    if "\\n" not in text or (found := _ESCAPED.search(text)) is None:
+        return [text]
+    at = found.start()
+    lines = re.split(rf"(?<!\\){re.escape(found[1] or found[2])}n", text[:at] + re.sub(r"\\+(?=[\"'])", "", text[at:]))
+    head = lines[0].find("Traceback (most recent call last)")
+    return [*([lines[0][:head]] if head > 0 else []), lines[0][max(head, 0) :], *lines[1:]]
 
 
 def _number(found: re.Match[str]) -> str:

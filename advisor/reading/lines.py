@@ -214,8 +214,9 @@ def _cleaned(state: _Keeping) -> tuple[LogLine, ...]:
     ordered = sorted(state.kept.items())
     cleaned = unwrapping.joined(
         [
-            (number, shortened(prefixes.strip_control(characters.message(characters.plain(as_text(raw))))), hash(raw.translate(None, _DIGITS)))
+            (number, piece, hash(raw.translate(None, _DIGITS)))
             for (number, _), raw in ordered
+            for piece in characters.broken(shortened(prefixes.strip_control(characters.message(characters.plain(as_text(raw))))))
         ]
     )
     numbered = is_labelled([text for _, text, _ in cleaned[:400]])

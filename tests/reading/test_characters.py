@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from advisor.reading.characters import message, plain
+from advisor.reading.characters import broken, message, plain
 from advisor.reading.figures import figures
 from advisor.units import GIB, MIB
 
@@ -56,3 +56,11 @@ def test_a_collectors_line() -> None:
 )
 def test_the_number_of_a_card_or_a_step_is_no_figure(text: str, held: int) -> None:
     assert [(found.what, found.bytes) for found in figures(text)] == [("allocated", held)]
+
+
+def test_a_traceback_within_a_string() -> None:
+    lines = ["Traceback (most recent call last):", '  File "/job/a.py", line 3, in f', '    x["a"] = g()', "RuntimeError: CUDA out of memory."]
+    once = json.dumps("\n".join(lines))
+    assert broken(f"died: {once[1:-1]}") == ["died: ", *lines]
+    assert broken(f"died: {json.dumps(once)[3:-3]}") == ["died: ", *lines]
+    assert broken("saved to C:\\new\\file.py") == ["saved to C:\\new\\file.py"]

@@ -144,6 +144,22 @@ def _prefixed(prefix: str) -> Callable[[str], str]:
     return _lines(lambda _, line: prefix + line if line else line)
 
 
+def _as_a_string(text: str) -> str:
+    """Each traceback within one line, as a program prints the text of an exception that it caught."""
+    out: list[str] = []
+    inside: list[str] = []
+    for line, mark in zip([*text.split("\n"), ""], [*_of_a_traceback(text), False], strict=True):
+        if mark:
+            inside.append(_bare(line))
+        if inside and (not mark or _RAISED.match(_bare(line))):
+            joined = "\n".join(inside)
+            out.append(f"worker died: {json.dumps(joined)[1:-1]}" if len(inside) > 1 else joined)
+            inside = []
+        if not mark:
+            out.append(line)
+    return "\n".join(out[:-1])
+
+
 def _another_home(text: str) -> str:
     return re.sub(r"/(?:home/\w+|root|workspace|usr/lib/python3/dist-packages|opt/[\w/.-]*site-packages)/", _moved, text)
 
@@ -209,6 +225,7 @@ TRACEBACKS: dict[str, Callable[[str], str]] = {
     "fenced": lambda text: f"```\n{text}\n```",
     "indented by four": _lines(lambda _, line: f"    {line}" if line else line),
     "blank lines between": _lines(lambda _, line: f"{line}\n"),
+    "as a string": _as_a_string,
     "ipython": _ipython,
     "ipython 7": _ipython_old,
     "rich": _rich,
