@@ -11,7 +11,8 @@ _MODULES: dict[str, str] = {
     "internlm internlm2 baichuan chatglm qwen",
     "gpt2": "gpt2 gpt_bigcode",
     "fused": "gpt_neox gptj codegen gpt_neo falcon bloom opt mpt",
-    "moe": "mixtral qwen2_moe qwen3_moe qwen3_vl_moe_text olmoe granitemoe phimoe gpt_oss glm4_moe llama4_text minimax_m2 ernie4_5_moe dbrx",
+    "moe": "mixtral qwen2_moe qwen3_moe qwen3_vl_moe_text olmoe granitemoe phimoe gpt_oss glm4_moe llama4_text minimax_m2 ernie4_5_moe dbrx dots1 "
+    "exaone_moe hy_v3 sarvam_moe mellum flex_olmo",
     "mla": "deepseek_v2 deepseek_v3 kimi_k2 glm4_moe_lite",
     "hybrid": "mamba falcon_mamba mamba2 jamba bamba granitemoehybrid granitemoeshared falcon_h1 lfm2 lfm2_moe qwen3_next qwen3_5_text qwen3_5_moe_text",
     "nemotron_h": "nemotron_h",

@@ -70,11 +70,18 @@ FAMILIES: dict[str, Sparse] = {
 }
 
 
+# families whose experts' keys are named as usual (:func:`unknown_family`), and what surrounds the experts
+USUAL: dict[str, Traits] = {
+    **dict.fromkeys(("dots1", "exaone_moe", "hy_v3", "sarvam_moe", "mellum"), _QWEN3),
+    "flex_olmo": Traits(mlp_bias=False, qk_norm="full"),
+}
+
+
 def read(keys: Keys) -> Architecture:
     """The architecture; layers without experts are blocks of their own."""
     if keys.model_type == "dbrx":
         return _dbrx(keys)
-    family = FAMILIES.get(keys.model_type) or unknown_family(keys)
+    family = FAMILIES.get(keys.model_type) or unknown_family(keys, USUAL.get(keys.model_type, _PLAIN))
     size = size_of(keys)
     heads = heads_of(keys, size.hidden)
     routed = routed_of(keys, family)
@@ -90,16 +97,16 @@ def read(keys: Keys) -> Architecture:
     return assembled(keys, family.traits, size, grouped(kinds, build))
 
 
-def unknown_family(keys: Keys) -> Sparse:
+def unknown_family(keys: Keys, traits: Traits = _PLAIN) -> Sparse:
     """A family without an entry, by its keys: the experts' width and the shared experts as they are usually named."""
     width = ("moe_intermediate_size",) if keys.written("moe_intermediate_size") else ("intermediate_size",)
     number, chosen = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"), ("num_experts_per_tok", "moe_topk", "top_k", "moe_k")
     if keys.written("shared_expert_intermediate_size"):
-        return Sparse(_PLAIN, number, chosen, width, shared="width", shared_key="shared_expert_intermediate_size")
+        return Sparse(traits, number, chosen, width, shared="width", shared_key="shared_expert_intermediate_size")
     if keys.written("n_shared_experts", "num_shared_experts"):
         name = "n_shared_experts" if keys.written("n_shared_experts") else "num_shared_experts"
-        return Sparse(_PLAIN, number, chosen, width, shared="number", shared_key=name)
-    return Sparse(_PLAIN, number, chosen, width)
+        return Sparse(traits, number, chosen, width, shared="number", shared_key=name)
+    return Sparse(traits, number, chosen, width)
 
 
 def routed_of(keys: Keys, family: Sparse) -> Routed | None:
