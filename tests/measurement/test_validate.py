@@ -1,9 +1,11 @@
 """A tiny job measured on a CPU: one process, and two ranks with DDP and FSDP2, whose ledgers are merged."""
 
 import json
+import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -68,13 +70,13 @@ def test_one_process(tmp_path: Path) -> None:
 
 def test_parts_under_trainer_are_the_probes(tmp_path: Path) -> None:
     from advisor.job import read_job
-    from advisor.measurement.attempting import attempt
     from advisor.run import resolve
     from advisor.simulation import probe
 
     data = {**job("none", 1, 1), "framework": {"name": "hf-trainer"}}
-    found = attempt(json.dumps(data).encode(), "cpu", None, lambda _: None)
-    assert found["outcome"] == "fits", found
+    code, out, error = validate(tmp_path, data, "--json")
+    assert code == 0, error
+    found = json.loads(out)
     held = parts(found)
     assert sum(held.values()) == found["totals"]["max_allocated"]["expected"]
     assert held.get("unattributed", 0) < 0.01 * sum(held.values())
@@ -108,6 +110,21 @@ def test_the_trainers_own_loop_and_the_largest_micro_batch(tmp_path: Path) -> No
     assert all(entry.problem is None for entry in measured.load([tmp_path / "m.yaml"]))
 
 
+@pytest.fixture
+def nothing_left_of_accelerate() -> Iterator[None]:
+    """Its state is the process's: the next test begins without it, and with the environment as it was."""
+    before = dict(os.environ)
+    yield
+    from accelerate.state import AcceleratorState, GradientState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)
+
+
+@pytest.mark.usefixtures("nothing_left_of_accelerate")
 def test_dpo_has_its_reference_and_its_loss_in_the_forward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in with TRL 1.16's signatures, where TRL itself may not be installed."""
     import torch
