@@ -128,6 +128,7 @@ class Architecture(Struct, frozen=True, dict=True):
     classes: int | None = None  # sequence classification instead of a language head
     unread: tuple[str, ...] = ()  # config keys that may matter and were not understood
     guessed: bool = False  # read by the look of its keys: the family has no reader
+    undescribed: str = ""  # what its blocks keep that the reader knows of and no term counts, in words
     assumed: tuple[str, ...] = ()  # keys that the config leaves out, and the config class's default that was taken
 
     @property

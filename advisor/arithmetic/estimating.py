@@ -84,6 +84,8 @@ def _notes(ctx: Context) -> list[str]:
         notes.append(f"{' or '.join(packages)} is taken to be installed: without its fused scan transformers' own code keeps many times more (the high end).")
     if ctx.arch.guessed:
         notes.append("This family has no reader: the range is as wide as other families' that were read by the look of their keys turned out to be.")
+    if ctx.arch.undescribed:
+        notes.append(f"Not counted: {ctx.arch.undescribed}. The range is as wide as those of families without a reader turned out to be.")
     if ctx.optimizer in PAGED:
         notes.append("Paged optimizer states are managed memory: the driver keeps them on the card while there is room, but torch does not count them.")
     if ctx.method in ACTIVE:

@@ -61,7 +61,7 @@ def widths(run: Run, again: Callable[[Run], Ledger]) -> Callable[[Ledger], dict[
         out = {}
         for name, i in structural(run, ledger, again).items():
             low, high = errors(name, kinds(run)) if name != "host" else (1.0, 1.0)
-            less, more = guesses() if run.architecture is not None and run.architecture.guessed else (1.0, 1.0)
+            less, more = guesses() if run.architecture is not None and (run.architecture.guessed or run.architecture.undescribed) else (1.0, 1.0)
             out[name] = Interval(round(i.low * low * less), i.expected, round(i.high * high * more))
         return _within_card(run, ledger, _nested(out))
 

@@ -56,3 +56,19 @@ def test_a_family_without_a_reader_says_so_and_its_range_holds_the_probe(kind: s
     assert found.guessed
     assert "has no reader" in found.unread[0]
     assert estimate(families.run_of(kind)).totals()["max_allocated"].high >= families.probed(session, kind).peak().bytes
+
+
+def test_what_a_reader_does_not_describe_is_said_and_widens_the_range() -> None:
+    from advisor.arithmetic import estimate
+    from advisor.job import read_job
+    from advisor.run import resolve
+
+    def of(name: str) -> tuple[float, str]:
+        job = {"version": 1, "model": {"name": name}, "batch": {"micro_batch": 2, "seq_len": 1024}, "framework": {"name": "hf-trainer"}}
+        ledger = estimate(resolve(read_job(job)))
+        total = ledger.totals()["max_allocated"]
+        return total.high / total.expected, " ".join(ledger.notes)
+
+    wide, notes = of("google/gemma-3n-E4B-it")
+    narrow, silent = of("google/gemma-3-4b-it")
+    assert "AltUp" in notes and wide > 2 * narrow and "Not counted" not in silent

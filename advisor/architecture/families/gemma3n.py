@@ -33,7 +33,7 @@ def read(keys: Keys) -> Architecture:
         *norm("per_layer_projection_norm", small),
         *(t for name in ("altup_projections", "altup_unembed_projections") for t in linear(name, size.hidden, size.hidden, "other", times=inputs - 1)),
     )
-    return replace(made, outer=(*made.outer, *more))
+    return replace(made, outer=(*made.outer, *more), undescribed="AltUp's streams of hidden states, LAuReL's branch and the sparse gate's statistics")
 
 
 def _widths(keys: Keys, layers: int) -> list[int]:
