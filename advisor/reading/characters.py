@@ -23,11 +23,15 @@ _GROUPED = pattern(  # a size with a comma for its point, or with its thousands 
     r"(?<![\w.,'])(\d{1,3}(?:[,.'\u2019\u00a0\u202f]\d{3}(?!\d))+|\d{1,24})([.,]\d{1,2}(?!\d)|\.\d{3,9})?(?=\s?(?:[KMGT]i?B|[gm]i?b)\b)\s?([KMGTkmgt])"
 )
 _ESCAPED = pattern(r"(?<!\\)(\\{1,4})n\s{0,8}File \\{0,4}\"|File \\{1,4}\"[^\"\n]{1,300}\", line \d{1,7}, in [^\\\n]{1,200}(\\{1,4})n")
+# Colab's tracebacks, copied from the page into Markdown: [/usr/lib/python3/x.py](https://localhost:8080/#) in f(x)
+_LINKED_FILE = pattern(r"\[([\w./~@+-]{1,300}\.py)\]\(https?://[^\s()]{1,300}\)(?= in [\w<])")
 _MESSAGE = ("log", "message", "msg", "textPayload", "MESSAGE", "line", "event")  # docker json-file, structlog, Google Cloud Logging, journald, Loki
 
 
 def plain(text: str) -> str:
-    """The text in the characters that programs print."""
+    """The text in the characters that programs print, the files of a traceback as paths where a notebook made links of them."""
+    if "](http" in text:
+        text = _LINKED_FILE.sub(r"\1", text)
     if "&" in text and ";" in text:
         text = _ENTITY.sub(_unescaped, text)
     if text.isascii():

@@ -15,7 +15,7 @@ from advisor.reading.collect import collected
 from advisor.reading.embedded import printed_configs
 from advisor.reading.failures import failures_of, loose_frames
 from advisor.reading.lines import Excerpt
-from advisor.reading.merge import PRINTED, Ranked, rank_of
+from advisor.reading.merge import GUESS, PRINTED, Ranked, rank_of
 from advisor.reading.nvidia_smi import devices_of
 from advisor.reading.own_or_foreign import settle
 from advisor.reading.parts import FILES
@@ -127,7 +127,10 @@ def take_log(found: Excerpt, gathered: Gathered, kinds: list[str], text: str | N
         gathered.seen_keys.extend(block.seen_keys)
         kinds.append(block.kind)
     remarks = list(_remarks(found, text if is_config else None))
-    gathered.ranked.extend(prose.remarks_of(iter(remarks)))
+    said = prose.remarks_of(iter(remarks))
+    if is_config and found.name.lower().endswith(FILES):  # a model in a script's comment is most often an example's
+        said = (replace(item, rank=GUESS) if item.fact.field == "model.name" else item for item in said)
+    gathered.ranked.extend(said)
     if is_config and not found.name.lower().endswith(FILES):
         read = {where for where, _ in remarks}
         gathered.ranked.extend(prose.beside((found.where(line), line.text) for line in found.lines[:REMARKS] if found.where(line) not in read))

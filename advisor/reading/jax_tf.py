@@ -44,7 +44,7 @@ def read_failure(text: str) -> Found | None:
         details.append(("when", "compile" if re.search(r"compile", text, re.IGNORECASE) else "run"))
         if total is not None:
             sizes["capacity"] = total
-        return Found("gpu-memory", "jax", None, sizes, details=tuple(details), phase="step")
+        return Found("gpu-memory", "jax", None, sizes, details=tuple(details))  # one program is a whole training step
     if (m := _TENSOR.search(text)) is not None:
         shape = [int(n) for n in m[1].split(",") if n]
         size = prod(shape) * _WIDTHS.get(m[2].lower(), 4)

@@ -48,7 +48,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "eval",
             r"evaluation_loop|prediction_loop|prediction_step|:evaluate\b|:_evaluate\b|nested_concat|evaluate_and_print_results|validation_step|"
-            r":validate\b|pad_across_processes|eval_step|run_evaluation|val_step|trainer\.evaluate\(|trainer\.predict\(|"
+            r":validate\b|pad_across_processes|torch_pad_and_concatenate|eval_step|run_evaluation|val_step|trainer\.evaluate\(|trainer\.predict\(|"
             r"inference_on_dataset|evaluation/evaluator\.py|:(?:single|multi)_gpu_test\b|runner/loops\.py:run_iter: \S+ = self\.runner\.model\.(?:val|test)_|"
             r":after_(?:train|val|test)_(?:epoch|iter): .*evaluat|_eval_model\b|"
             # a script's own loop: a function named for it outside test files, or a call that is handed a validation loader and no training loader

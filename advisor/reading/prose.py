@@ -42,7 +42,8 @@ _RECOMPUTED = lazily(
 )
 _WEIGHED = lazily(
     r"\bwith (?:and|or)\b|\b(?:same|identical|unchanged|both)\b|"
-    r"\b(?:not|no|n't|can't|cannot|without|instead|should|would|could|tried|try|switch\w*|or|vs\.?|versus|than)\b|吗|怎么|如何",
+    r"\b(?:not|no|n't|can't|cannot|without|instead|should|would|could|tried|try|switch\w*|or|vs\.?|versus|"
+    r"(?<!larger )(?<!bigger )(?<!more )(?<!smaller )(?<!less )(?<!longer )than)\b|吗|怎么|如何",
     re.IGNORECASE,
 )
 _N = r"\s*(?:size|len(?:gth)?)?\s*(?:of|=|:|is|是|为|设为|设置为|设成|：)?\s*(\d{1,3}(?:,\d{3})+|\d{1,8})(k\b)?(?![\w.]*\d|\s*[/,]\s?\d)"

@@ -64,3 +64,11 @@ def test_a_traceback_within_a_string() -> None:
     assert broken(f"died: {once[1:-1]}") == ["died: ", *lines]
     assert broken(f"died: {json.dumps(once)[3:-3]}") == ["died: ", *lines]
     assert broken("saved to C:\\new\\file.py") == ["saved to C:\\new\\file.py"]
+
+
+def test_a_notebooks_links_are_paths() -> None:
+    shown = (
+        "[/usr/local/lib/python3.10/dist-packages/transformers/trainer_pt_utils.py](https://localhost:8080/#) in torch_pad_and_concatenate(tensor1, tensor2)"
+    )
+    assert plain(shown) == "/usr/local/lib/python3.10/dist-packages/transformers/trainer_pt_utils.py in torch_pad_and_concatenate(tensor1, tensor2)"
+    assert plain("see [setup.py](https://example.org/setup.py) for it") == "see [setup.py](https://example.org/setup.py) for it"

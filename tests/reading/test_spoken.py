@@ -85,3 +85,11 @@ def test_a_card_of_several_sizes_is_an_inference() -> None:
     assert (found["hardware.gpu"].kind, found["hardware.gpu"].value) == ("inferred", "a100-80gb") and "40 GB too" in (found["hardware.gpu"].why or "")
     found = {f.field: f for f in read([("said.txt", "llama 3 8b qlora on an A100 40GB, batch 4, seq len 2048")]).evidence.facts}
     assert (found["hardware.gpu"].kind, found["hardware.gpu"].value) == ("read", "a100-40gb")
+
+
+def test_a_model_in_a_scripts_comment_is_less_than_one_in_a_letter() -> None:
+    script = (
+        "HIDDEN=4096  # llama2 70B has 8192\ntorchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 1 --micro-batch-size 1 --seq-length 64\n"
+    )
+    job = read([("finetune.sh", script), ("said.txt", "CUDA OOM when finetuning LLAMA2-7b with A100 40G, I use this script:")]).job
+    assert job.model.name == "meta-llama/Llama-2-7b-hf"
