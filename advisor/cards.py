@@ -18,6 +18,7 @@ from advisor.units import GIB, MIB
 
 _MAKERS = re.compile(r"\b(nvidia|amd|geforce|tesla|quadro|instinct|intel|generation)\b")
 _SIZE = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3})?) ?gi?b?\b", re.IGNORECASE)
+_GRADES = ("ti", "super")  # a 5070 Ti is another card than a 5070
 _SAME = 0.07  # a 16 GB card shows 15 GiB: what drivers and units take off is no other card
 
 
@@ -126,7 +127,8 @@ def _holds(name: tuple[str, frozenset[int]], part: tuple[str, frozenset[int]]) -
     key, inside = name
     start = key.find(part[0]) if part[0] else -1
     while start >= 0:
-        if start not in inside and start + len(part[0]) not in inside:
+        end = start + len(part[0])
+        if start not in inside and end not in inside and not (key[end - 1].isdecimal() and key.startswith(_GRADES, end)):
             return True
         start = key.find(part[0], start + 1)
     return False

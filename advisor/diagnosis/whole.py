@@ -108,6 +108,7 @@ def _resolved(job: Job, evidence: Evidence) -> tuple[Run, tuple[str, ...]]:
         return _with_implied(*older_defaults(*_with_shown(_judgeable(resolve(job, settled)), job, settled))), ()
     except ConfigError as error:
         bare = job.but(model={"config": None})
+        settled = replace(settled, facts=tuple(f for f in settled.facts if f.field != "model.config"))
         return resolve(bare, settled), (f"The model's config was not used: {error}",)
 
 

@@ -21,7 +21,7 @@ HEAD = lazily(
     r"Out of memory: Kill|node running low on memory|^Killed\b|\bKilled\s+(?:python|torchrun|accelerate|deepspeed)|Watchdog caught|timed out|"
     r"killed by signal|exited unexpectedly|terminated with signal|exit(?:s|ed) with -\d|"
     r"Cannot allocate memory|Bus error|"
-    r"No space left on device|shared memory|std::bad_alloc|^MemoryError|Connection reset by peer|ChildFailedError",
+    r"No space left on device|shared memory|std::bad_alloc|^MemoryError|ArrayMemoryError|Connection reset by peer|ChildFailedError",
     re.IGNORECASE,
 )
 _NCCL_OOM = lazily(
@@ -68,7 +68,7 @@ _KILLED = lazily(
 # torch utils/data/dataloader.py _try_get_data: workers that are no longer alive, whatever ended them; with an exit code it was an exception of their own
 _GONE = lazily(r"DataLoader worker \(pid(?:\(s\))? [\d, ]{1,80}\) exited unexpectedly(?! with exit code)", re.IGNORECASE)
 _DISK = lazily(r"No space left on device", re.IGNORECASE)  # ENOSPC: a file system, where nothing names /dev/shm
-_HOST = lazily(r"std::bad_alloc|\[Errno 12\]|Cannot allocate memory|^MemoryError", re.IGNORECASE | re.MULTILINE)
+_HOST = lazily(r"std::bad_alloc|\[Errno 12\]|Cannot allocate memory|^MemoryError|ArrayMemoryError", re.IGNORECASE | re.MULTILINE)
 _KERNEL_SHARED = lazily(r"out of resource: shared memory|OutOfResources", re.IGNORECASE)
 
 

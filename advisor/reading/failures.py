@@ -241,17 +241,24 @@ def _joined(failures: list[Failure]) -> list[Failure]:
     return [f for f in out if not (told and dict(f.details).get("what") == "nccl error")]
 
 
-def _with_its_rank(key: tuple[object, ...], seen: Mapping[tuple[object, ...], Failure]) -> tuple[object, ...]:
-    """The key under which the same counters are already there, where one of the two lines bears no rank."""
+_Key = tuple[object, ...]
+
+
+def _with_its_rank(key: _Key, seen: Mapping[_Key, Failure], ranked: dict[_Key, _Key]) -> _Key:
+    """The key under which the same counters are already there, where one of the two lines bears no rank; ``ranked``: keys by what is left without it."""
     if key[1] is None:
-        return next((other for other in seen if other[:1] + other[2:] == key[:1] + key[2:]), key)
+        return ranked.setdefault(key[:1] + key[2:], key)
     unlabelled = (*key[:1], None, *key[2:])
-    return unlabelled if unlabelled in seen else key
+    if unlabelled in seen:
+        return unlabelled
+    ranked.setdefault(key[:1] + key[2:], key)
+    return key
 
 
 def _distinct(failures: list[Failure]) -> list[Failure]:
     """The same failure is often printed again (chained exceptions, launchers, loggers): the first with the most frames is kept."""
-    out: dict[tuple[object, ...], Failure] = {}
+    out: dict[_Key, Failure] = {}
+    ranked: dict[_Key, _Key] = {}
     for failure in failures:
         if failure.kind == "collective":  # NCCL repeats itself: warning, exception, last error
             told = dict(failure.details)
@@ -263,7 +270,7 @@ def _distinct(failures: list[Failure]) -> list[Failure]:
         if failure.requested_bytes is None:
             key += (re.sub(r"\d+", "", failure.text[:160]),)
         elif failure.allocated_bytes is not None:
-            key = _with_its_rank(key, out)
+            key = _with_its_rank(key, out, ranked)
         earlier = out.get(key)
         if earlier is None:
             out[key] = failure

@@ -84,6 +84,9 @@ _OF_MEMORY = lazily(
 )
 
 
+_OF_AN_ENGINE = frozenset({"max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "enforce_eager", "kv_cache_dtype"})
+
+
 def inline(where: str, text: str) -> Iterator[Ranked]:
     """Settings that stand side by side on a line of a log or a letter (``micro_batch_size: 2, gradient_checkpointing: true``).
 
@@ -97,7 +100,10 @@ def inline(where: str, text: str) -> Iterator[Ranked]:
         return  # what a run prints at each step: no table is asked for it
     found = handoff.read_config("printed.json", json.dumps({key: _literal(value) for _, key, value in pairs}))
     if found is not None and not found.problem:
+        serves = any(key.replace("-", "_").lower() in _OF_AN_ENGINE for _, key, _ in pairs)
         for fact in found.facts:
+            if fact.field == "model.config" or (serves and fact.field.partition(".")[0] in ("load", "precision", "model")):
+                continue  # a few keys are no config, and what an engine serves need not be what is trained
             rank = GUESS if fact.kind == "inferred" else BESIDE
             yield Ranked(replace(fact, where=where, why=fact.why or "settings in a remark", text=text.strip()[:200]), rank)
 

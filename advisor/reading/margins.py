@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from advisor.reading.pattern import pattern
 from advisor.reading.prefixes import Prefix, split
@@ -65,7 +66,7 @@ def _margins(texts: Sequence[str]) -> Iterator[str]:
             flush.setdefault(_shape(text[: m.start()]), text[: m.start()])
     whole = {shape: margin for shape, margin in heads.items() if margin.strip() and any(f.startswith(shape) and not f[len(shape) :].strip() for f in frames)}
     rest = {s: m for s, m in frames.items() if s in below and m.strip() and not any(s.startswith(h) for h in whole)}
-    taken = [*whole.values(), *flush.values(), *(_least(m, texts) for m in rest.values())]
+    taken = [*whole.values(), *flush.values(), *(_least(m, texts) for m in islice(rest.values(), MOST))]
     yield from (margin for raw in taken[:MOST] if (margin := _unlabelled(raw)).strip())
 
 

@@ -20,7 +20,7 @@ def settle(failure: Failure) -> Failure:
     if failure.capacity_bytes is None or failure.free_bytes is None or failure.kind not in ("gpu-memory", "gpu-driver"):
         return failure
     reserved = failure.reserved_bytes
-    processes = tuple(replace(p, used_bytes=None) if p.own and _cannot_be(p.used_bytes, failure) else p for p in failure.processes)
+    processes = tuple(replace(p, used_bytes=None) if _cannot_be(p.used_bytes, p.own, failure) else p for p in failure.processes)
     how = "the text names this process"
     if not any(p.own for p in processes) and processes and reserved is not None:
         near = [p for p in processes if p.used_bytes is not None and reserved - 64 * MIB <= p.used_bytes <= reserved + CONTEXT_HIGH]
@@ -47,12 +47,15 @@ def settle(failure: Failure) -> Failure:
     return replace(failure, processes=processes, details=details)
 
 
-def _cannot_be(used: int | None, failure: Failure) -> bool:
-    """Whether NVML did not know what this process holds: it says 0 behind WSL and some containers, and 2^64 - 1 bytes ("17179869184.00 GiB") on others.
+def _cannot_be(used: int | None, own: bool, failure: Failure) -> bool:
+    """Whether NVML did not know what a process holds: it says 0 behind WSL and some containers, and 2^64 - 1 bytes ("17179869184.00 GiB") on others.
 
-    ``nvmlProcessInfo_t.usedGpuMemory`` is ``NVML_VALUE_NOT_AVAILABLE`` where the driver does not keep the count. It holds what PyTorch has allocated at least.
+    ``nvmlProcessInfo_t.usedGpuMemory`` is ``NVML_VALUE_NOT_AVAILABLE`` where the driver does not keep the count. The own process holds
+    what PyTorch has allocated at least.
     """
-    return used is not None and (used < (failure.allocated_bytes or 1) - 64 * MIB or used > 1.5 * (failure.capacity_bytes or used))
+    if used is None:
+        return False
+    return used > 1.5 * (failure.capacity_bytes or used) or (own and used < (failure.allocated_bytes or 1) - 64 * MIB)
 
 
 def _sole(failure: Failure, reserved: int) -> Process | None:

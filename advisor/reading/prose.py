@@ -19,6 +19,7 @@ from advisor.reading.merge import PROSE, Ranked
 from advisor.reading.pattern import pattern as lazily
 from advisor.reading.spoken_cards import BESIDE, cards_in
 from advisor.reading.spoken_models import model_spoken_of
+from advisor.reading.switched_off import is_code
 
 _SENTENCE = lazily(r"(?<=[.!?;])\s+(?=[A-Z`(])|(?<=[。！？；])\s*(?=\S)")
 _STAGE = lazily(r"(?<![A-Za-z])zero[-_ ]{0,2}\(?(?:stage[-_ ]{0,2})?[=: ]{0,2}([123])\b", re.IGNORECASE)
@@ -37,12 +38,26 @@ _COLOCATED = lazily(
 )
 _FRACTION = lazily(r"\bgpu_memory_utilization\b\W{0,4}(?:of |is )?(0?\.\d{1,3})\b")
 _OBJECTIVE = lazily(r"(?<![\w/.-])(DPO|GRPO|KTO|ORPO|RLOO)(?![\w/.-])")
+_OPTIMIZERS = tuple(
+    (name, lazily(text, re.IGNORECASE))
+    for name, text in (
+        ("paged-adamw-8bit", r"\bpaged[-_ ]adamw?[-_ ]8[-_ ]?bit\b|\b8[- ]?bit paged adamw?\b"),
+        ("adamw-8bit", r"(?<!paged[-_ ])\badamw?[-_ ]?(?:bnb[-_ ])?8[-_ ]?bit\b|\b8[- ]?bit[- ]adamw?\b"),
+        ("adafactor", r"\badafactor\b"),
+    )
+)
+_OFFLOADS = lazily(
+    r"\boptimi[sz]er[- ]offload\w*|\boffload\w* (?:the )?optimi[sz]er\b|\b(?:stage[- ]?|zero[- ]?)[23]\b[^.;]{0,20}\bcpu[- ]offload\w*", re.IGNORECASE
+)
 _RECOMPUTED = lazily(
-    r"(\b(?:no|without|not using|disabled?) )?\b(?:gradient|activation) checkpointing\b(?!\W{0,3}(?:\w+ )?(?:off|false|disabled))", re.IGNORECASE
+    r"((?:\b(?:no|without|not using|disabled?|sans|ohne|senza|sin|sem|bez|zonder) |(?:不用|不开|没有|没开|未开启|关闭) ?))?"
+    r"(?<![A-Za-z_.-])(?:gradient|activation|grad)[ -](?:checkpointing|ckpt)\b(?!\W{0,3}(?:\w+ )?(?:off|false|disabled))",
+    re.IGNORECASE,
 )
 _WEIGHED = lazily(
     r"\bwith (?:and|or)\b|\b(?:same|identical|unchanged|both)\b|"
-    r"\b(?:not|no|n't|can't|cannot|without|instead|should|would|could|tried|try|switch\w*|or|vs\.?|versus|"
+    r"\b(?:not|no|n't|can't|cannot|without|instead|should(?! (?:i|we|it|this)\b)|would(?! (?:it|this|that)\b)|could(?! (?:i|we)\b)|"
+    r"tried|try|switch\w*|or|vs\.?|versus|"
     r"(?<!larger )(?<!bigger )(?<!more )(?<!smaller )(?<!less )(?<!longer )than)\b|吗|怎么|如何",
     re.IGNORECASE,
 )
@@ -55,7 +70,7 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"(?<![A-Za-z0-9_-])(?<!ppo )(?:per[-_ ](?:device|gpu)(?:[-_ ]train)?[-_ ]|mi(?:cro|ni)[-_ ]?|"
             r"train[-_ ])?batch(?:[-_ ]?size)?(?:[-_ ]per[-_ ](?:device|gpu))?",
         ),
-        ("batch.micro_batch", r"(?<![A-Za-z0-9_.-])(?<!\d )(?:bsz?|mbs|mb)(?=\W)"),  # "bs 1", "mbs=2"; 512 mb is a size
+        ("batch.micro_batch", r"(?<![A-Za-z0-9_.-])(?<!\d )(?:bsz?|mbs)(?=\W)"),  # "bs 1", "mbs=2"
         (
             "batch.seq_len",
             r"(?:(?:序列|最大|上下文|文本)长度|(?<![\w-])(?:max(?:imum)?[-_ ])?(?:seq(?:uence)?(?!\d)(?:[-_ ]?len(?:gth)?)?|context(?:[-_ ]len(?:gth)?)?|"
@@ -68,7 +83,7 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 _EVALUATING = lazily(r"\b(?:test|eval|valid|infer)\w*\b(?!.*\btrain)", re.IGNORECASE)  # the batch that a sentence speaks of is that of the evaluation
 _OF_ALL = lazily(r"\b(?:global|total|effective|overall)[-_ ]$", re.IGNORECASE)  # the batch of all ranks and accumulation steps
-_SETTING_WORDS = ("batch", "bs", "mb", "seq", "context", "source", "max", "cutoff", "block", "accum", "lora", "长度")
+_SETTING_WORDS = ("batch", "bs", "seq", "context", "source", "max", "cutoff", "block", "accum", "lora", "长度")
 # "median 310, max 3980 tokens", "lengths: p50=410 p95=2.1k max=8k": two such figures on a line that speaks of tokens or lengths
 _SPREAD = lazily(
     r"(?<![\w-])(median|p50|p95|p99|max(?:imum)?|longest)(?:\s{0,2}(?:length|len|sample|sequence|prompt|tokens?|is|of|was|about|=|:|~)){0,3}\s{0,3}"
@@ -134,6 +149,8 @@ def _claims(text: str) -> Iterator[tuple[str, str]]:
         if (engine := _COLOCATED.search(sentence)) is not None and (named := _ENGINE.search(engine[0])) is not None:
             found += [("rollout.engine", named[0].lower()), ("rollout.placement", "colocated")]
         found += [("objective", m[1].lower()) for m in _OBJECTIVE.finditer(sentence)]
+        found += [("optimizer.name", name) for name, named in _OPTIMIZERS if named.search(sentence)][:1]
+        found += [("offload.optimizer", "cpu")] if _OFFLOADS.search(sentence) else []
         found += [("activations.checkpointing", "none" if m[1] else "full") for m in _RECOMPUTED.finditer(sentence)]
         yield from found
         if found and _WEIGHED.search(_RECOMPUTED.sub(" ", sentence)):
@@ -144,7 +161,8 @@ def _found(text: str) -> Iterator[tuple[str, object]]:
     yield from cards_in(text)
     lowered = text.lower()
     for field, pattern in _SETTINGS if _DIGIT.search(text) and any(word in lowered for word in _SETTING_WORDS) else ():
-        if (m := next((m for m in list(pattern.finditer(text))[:6] if not _OF_ALL.search(text[: m.start()])), None)) is not None:
+        found = [m for m in list(pattern.finditer(text))[:6] if not _OF_ALL.search(text[: m.start()])]
+        if (m := next((m for m in found if not _worked(text, m)), found[0] if found else None)) is not None:
             value = int(m[1].replace(",", "")) * (1024 if m[2] else 1)
             if field == "batch.micro_batch" and _EVALUATING.search(text[: m.start()]):
                 field = "eval.micro_batch"
@@ -156,6 +174,17 @@ def _found(text: str) -> Iterator[tuple[str, object]]:
     yield from degrees.layout(text)
     if (name := model_in(text)) is not None:
         yield "model.name", name
+
+
+_WORKS = lazily(r"\b(?:works?|worked|working|fine|succeeds?|trains? ok)\b", re.IGNORECASE)
+_CLAUSE = lazily(r"[,;.!?\n](?!\d)|\bbut\b|\band\b")
+
+
+def _worked(text: str, found: re.Match[str]) -> bool:
+    """Whether the clause says that the run with this value went well: of two tries it is not the one that failed."""
+    begins = max((m.end() for m in _CLAUSE.finditer(text, 0, found.start())), default=0)
+    ends = m.start() if (m := _CLAUSE.search(text, found.end())) is not None else len(text)
+    return _WORKS.search(text[begins:ends]) is not None
 
 
 def _lengths(text: str, lowered: str) -> Iterator[tuple[str, object]]:
@@ -196,4 +225,6 @@ def comments(name: str, text: str) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(text.split("\n")[:20_000], 1):
         start = line.find("#")
         if start >= 0 and line[start : start + 2] != "#!" and (start == 0 or line[start - 1].isspace()):
-            yield f"{name}:{number}", line[start:].lstrip("# ").strip()
+            said = line[start:].lstrip("# ").strip()
+            if not is_code(said):
+                yield f"{name}:{number}", said

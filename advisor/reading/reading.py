@@ -11,8 +11,7 @@ from msgspec import Struct
 from advisor.evidence import Evidence, NotUnderstood, Source
 from advisor.faults import Contained
 from advisor.job import Job
-from advisor.reading import binary, capacity, deadline, frame_facts, leaves, notebooks, parts, runs, serving, sources
-from advisor.reading.characters import plain
+from advisor.reading import as_it_stands, binary, capacity, deadline, frame_facts, leaves, notebooks, parts, runs, serving, sources
 from advisor.reading.deadline import Deadline
 from advisor.reading.decoding import decoded
 from advisor.reading.failures import failures_of
@@ -113,7 +112,7 @@ def _read_text(text: sources.Text, gathered: Gathered, limit: Deadline) -> None:
         gathered.sources.append(Source(text.name, "earlier diagnosis", text.size_bytes, "not read again: what it says came from the texts of its run"))
         return
     kinds: list[str] = []
-    content = mask(plain(raw)) if raw is not None else None
+    content = mask(as_it_stands.plain_unless_parsed(text.name, raw, CONFIG_BYTES)) if raw is not None else None
     notebook = notebooks.opened(content) if content is not None else None
     log, problem = found, None
     inner: list[str] = []

@@ -30,7 +30,7 @@ _SINGLE = lazily(r"\b(?:single|(?:only|just|on) (?:one|1))\s{1,2}(?:NVIDIA )?$",
 # as people type them; what is a word elsewhere too (t4, a10, m1) needs an article before it or a card's word behind it
 _TYPED = lazily(
     r"(?<![A-Za-z0-9_./-])(?:((?:a100|h100|h200|h800|a800|h20|gh200|gb200|b200|b300|v100|p100|l40s|a6000|a5000|mi\d{3}x?)(?:[- ]?\d{2,3} ?gi?b?)?|"
-    r"rtx ?(?:pro )?a?\d{4}(?: ?ti)?(?: ?super)?|gtx ?\d{3,4}(?: ?ti)?)s?|"
+    r"rtx ?(?:pro )?a?\d{4}(?: ?ti)?(?: ?super)?(?: ?ada(?: generation)?)?|gtx ?\d{3,4}(?: ?ti)?)s?|"
     r"(?:(?:a|an|one|single|my|our|on|colab) )(t4|l4|a10g?|a16|a30|a40|p40|l40)(?![- ]?\d)|(t4|l4|a10g?|a30|a40|p40|l40) (?:gpus?|cards?))"
     r"(?![A-Za-z0-9_-]|\.\w)",
     re.IGNORECASE,
@@ -44,6 +44,12 @@ _NUMBER_BESIDE = lazily(
 )
 _NUMBER_COUNTED = lazily(
     r"(?<![\w.])(\d{1,2}|two|three|four|six|eight) ?(?:[x×*] ?([345]0[5-9]0(?: ?ti)?)s?|([345]0[5-9]0(?: ?ti)?)s)(?![\w.]*\d|\w)", re.IGNORECASE
+)
+# "I don't have an A100, only a 3090"; "switched from a 3090 to ..."; "my friend's 4090"
+OF_OTHERS = lazily(
+    r"\b(?:don't|do not|doesn't|haven't|have no|without|instead of|rather than|(?:switched|moved|upgraded|migrated|changed) from|"
+    r"friends?(?:'s)?|colleagues?(?:'s)?)\b(?:(?!\bto\b)[^.;,!?]){0,30}$",
+    re.IGNORECASE,
 )
 _GPUS = lazily(r"(?<![\w.])(\d{1,4}|two|four|eight|single|one) (?:gpus?|cards|gcds)\b", re.IGNORECASE)
 _NODES = lazily(r"(?<![\w.])(\d{1,4}|two|three|four|eight) nodes?\b", re.IGNORECASE)
@@ -62,22 +68,27 @@ _CARDS_CHINESE = lazily(r"单(?:张|块)?(?:显)?卡()|(?<![\d.])(\d{1,2}|[两�
 _CHINESE_NUMBERS = {"两": 2, "双": 2, "四": 4, "八": 8}
 
 
+def _own(named: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """The first card that is not told of as somebody else's, or as what is not there."""
+    return next((m for m in list(named.finditer(text))[:8] if not OF_OTHERS.search(text[: m.start()])), None)
+
+
 def cards_in(text: str) -> Iterator[tuple[str, object]]:
     """``(field, value)`` of cards, cards a node and nodes that a text names."""
     count: int | None = None
     name: str | None = None
-    if (m := _COUNTED.search(text)) is not None:
+    if (m := _own(_COUNTED, text)) is not None:
         count, name = _WORDS.get(m[1].lower()) or int(m[1]), m[2]
     elif (m := _AFTER.search(text)) is not None:
         name, count = m[1], int(m[2])
-    elif (m := _ALONE.search(text)) is not None:
+    elif (m := _own(_ALONE, text)) is not None:
         name = m[1]
         count = 1 if _SINGLE.search(text[: m.start()]) else None
     elif (m := _NUMBER_COUNTED.search(text)) is not None:
         count, name = _WORDS.get(m[1].lower()) or int(m[1]), f"RTX {m[2] or m[3]}"
     elif (m := _NUMBER_ALONE.search(text)) is not None:
         name = f"RTX {m[1]}"
-    elif (m := _TYPED.search(text) or _NUMBER_BESIDE.search(text)) is not None:
+    elif (m := _own(_TYPED, text) or _NUMBER_BESIDE.search(text)) is not None:
         said = next(g for g in m.groups() if g)
         name = f"RTX {said}" if said[0] in "345" else said
     if count is None and (m := _COUNTED_CHINESE.search(text)) is not None:

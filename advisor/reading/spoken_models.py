@@ -10,6 +10,7 @@ import re
 from functools import lru_cache
 
 from advisor.architecture import presets
+from advisor.reading.spoken_cards import OF_OTHERS
 
 _TOKEN = re.compile(r"[A-Za-z]+|\d+(?:\.\d+)?")
 _NUMBER_OR_SIZE = re.compile(r"\d|[ -](?:base|large)")
@@ -42,7 +43,12 @@ def model_spoken_of(text: str) -> str | None:
     tokens = list(_TOKEN.finditer(text))[:_MOST]
     for start, first in enumerate(tokens):
         known = _known().get(first[0].lower())
-        if known is not None and _begins(text, first.start()) and (found := _longest(text, tokens[start : start + _LONGEST], known)) is not None:
+        if (
+            known is not None
+            and _begins(text, first.start())
+            and not OF_OTHERS.search(text[: first.start()][-80:])
+            and (found := _longest(text, tokens[start : start + _LONGEST], known)) is not None
+        ):
             return found
     return None
 

@@ -162,6 +162,11 @@ def phase_told(texts: Iterable[Excerpt]) -> tuple[str, str] | None:
     return found
 
 
+_JUST_SAID = pattern(
+    r"^\W*(?:(?:and |but |so )?(?:it|I|then|still|always|this|gives?|gets?|got|CUDA|GPU)\s+){0,3}(?:OOMs?|out[ -]of[ -]memory)\W*$", re.IGNORECASE
+)
+
+
 def before_error(text: str) -> str:
     """What a person says on a line before the message of an out-of-memory error that is pasted behind it; else the whole line."""
     return _MESSAGE.split(text, maxsplit=1)[0] if "ried to allocate" in text else text
@@ -194,7 +199,7 @@ def _sentences(texts: Iterable[Excerpt]) -> Iterator[tuple[str, str]]:
     for text in texts:
         for line in text.lines[:LINES]:
             said = before_error(line.text)
-            if not SHORTEST <= len(said) <= LONGEST:
+            if not SHORTEST <= len(said) <= LONGEST and _JUST_SAID.match(said) is None:
                 continue
             for sentence in sentences(said):
                 if (
@@ -202,5 +207,6 @@ def _sentences(texts: Iterable[Excerpt]) -> Iterator[tuple[str, str]]:
                     or len(_CHINESE.findall(sentence)) >= 6
                     or _HAPPENED.search(sentence)
                     or _HAPPENED_CHINESE.search(sentence)
+                    or _JUST_SAID.match(sentence)
                 ):
                     yield text.where(line), sentence

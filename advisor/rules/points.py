@@ -45,6 +45,11 @@ _HELD = pattern(rf"\b(?:peak|mem(?:ory)?|vram|alloc\w*|reserved)\b|\b{_UNIT}\b",
 _OF_HEAD = pattern(rf"\b{_UNIT}\b", re.IGNORECASE)
 _MEASURED = pattern(r"time|sec|loss|tok|s/it|it/s|speed|throughput|ppl|acc|util|%|tps|flops|note|ok\b|result|status", re.IGNORECASE)
 _NUMBER = pattern(rf"^\W{{0,3}}(\d{{1,3}}(?:,\d{{3}})+|\d{{1,7}}(?:\.\d{{1,3}})?)\s?(k)?\s?{_UNIT}?\W{{0,3}}$", re.IGNORECASE)
+_PLAIN = pattern(  # words that tell no two runs apart
+    r"\b(?:a|an|the|and|then|or|of|at|to|in|on|for|is|it|its|i|we|this|that|with|when|while|us(?:e|es|ed|ing)|takes?|took|needs?|needed|gets?|got|peak|"
+    r"memory|vram|gpu|about|around|only|just|runs?|ran|was|were|be|but|now|here|also|so|from|by|as|one)\b"
+)
+_WORD = pattern(r"[a-z][\w-]*")
 _CELLS = pattern(r"\s*\|\s*|\t+|\s{2,}")
 _RULE = pattern(r"^[\s|:+=-]+$")
 
@@ -81,6 +86,7 @@ def _inline(lines: Sequence[Line]) -> Iterator[_Found]:
         if "=" not in line.text and not any(char.isdigit() for char in line.text):
             continue
         for path, named in _INLINE:
+            past = 0
             for m in named.finditer(line.text):
                 if _NO_FIGURE.search(m[0]):
                     continue
@@ -89,7 +95,11 @@ def _inline(lines: Sequence[Line]) -> Iterator[_Found]:
                 others = sorted(f"{p}={o[1]}" for p, also in _ALSO if p != path for o in also.finditer(around))
                 others += sorted(f"{s[1]}={s[2]}" for s in _SETTING.finditer(around) if not m.start() <= start + 1 + s.start() < m.end())
                 source = line.where.rpartition(":")[0]
-                yield path, f"{source} {others}", Point(_whole(m[1], m[2]), _bytes(m[3], m[4]), line.where)
+                said = " ".join(
+                    word for word in _WORD.findall(around.lower().replace(m[0].lower(), " ")) if word not in _PLAIN
+                )  # "LoRA bs=1", "full bs=2": two runs
+                past = m.end()
+                yield path, f"{source} {others} {said}", Point(_whole(m[1], m[2]), _bytes(m[3], m[4]), line.where)
 
 
 def _tables(lines: Sequence[Line]) -> Iterator[_Found]:

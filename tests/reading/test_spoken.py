@@ -66,7 +66,16 @@ def test_settings_in_a_remark_are_read_by_their_framework() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "batch"), [("llama 2 7b, bs 1, seq 2048", 1), ("mb 4 on 8 cards", 4), ("bsz=16", 16), ("it takes 512 mb 3 times", None), ("abs 4", None)]
+    ("said", "batch"),
+    [
+        ("llama 2 7b, bs 1, seq 2048", 1),
+        ("mbs 4 on 8 cards", 4),
+        ("peak memory in MB: 4096", None),
+        ("with bs 1 it works, bs 2 OOMs", 2),
+        ("bsz=16", 16),
+        ("it takes 512 mb 3 times", None),
+        ("abs 4", None),
+    ],
 )
 def test_the_batch_as_people_shorten_it(said: str, batch: int | None) -> None:
     facts = {item.fact.field: item.fact.value for item in remarks_of(iter([("said.txt:1", said)]))}

@@ -110,3 +110,15 @@ def test_a_table_moves_the_cause_by_its_rise_alone() -> None:
         found = diagnose([("axolotl.yaml", config.encode()), ("question.txt", (table + oom("512.00 MiB", allocated=76.5)).encode())]).findings
         said[works] = sum(finding.confidence for finding in found if finding.cause == "checkpointing-broken")
     assert said[False] > said[True] + 0.2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "LoRA bs=1 -> 20 GB\nfull fine-tuning bs=2 -> 76 GB",
+        "Llama-7B, bs=1: 20 GB\nwith gradient checkpointing bs=4: 70 GB",
+        "with gradient checkpointing bs=2: 19 GB\nwithout it bs=4: 60 GB",
+    ],
+)
+def test_runs_that_differ_in_words_are_no_series(text: str) -> None:
+    assert _found(text) == []

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def get(app: Any, path: str, method: str = "GET", **headers: str) -> tuple[int, 
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"", "headers": named, "root_path": "",
              "scheme": "http", "server": ("x", 80), "client": ("y", 1), "http_version": "1.1", "asgi": {"version": "3.0"}}  # fmt: skip
-    asyncio.run(app(scope, receive, send))
+    with ThreadPoolExecutor(1) as apart:  # a browser's tests in the same process leave an event loop running in theirs
+        apart.submit(lambda: asyncio.run(app(scope, receive, send))).result()
     return sent[0]["status"], dict(sent[0]["headers"]), b"".join(m.get("body", b"") for m in sent[1:])
 
 

@@ -13,6 +13,7 @@ from advisor.reading.configs.from_shell import parse
 from advisor.reading.configs.shell_starters import STARTERS
 from advisor.reading.configs.shell_words import literal
 from advisor.reading.pattern import pattern
+from advisor.reading.switched_off import is_code
 
 _PAIR = pattern(r"(?<![\w.])([A-Za-z_]\w*(?:\.\w+)*)\s?=\s?(\"[^\"]*\"|'[^']*'|[\w.\-/]+)")
 _NUMBERED = pattern(r"\b(max_seq_length|max_length|seq_len|sequence length|batch size|micro batch|batch|seq)\s*(?:of|:|is)?\s+(\d{1,7})\b", re.IGNORECASE)
@@ -59,6 +60,8 @@ def keys(comments: Sequence[tuple[int, str]]) -> Iterator[Key]:
     for line, text in comments:
         if text.startswith("SBATCH "):
             continue  # Slurm's options, which the script's reader has read
+        if is_code(text):
+            continue
         if STARTERS.match(text):  # a command in a remark: how the script is started
             for key in parse(text).keys:
                 yield Key(key.path, key.value, line, text, key.scope, weak=True)

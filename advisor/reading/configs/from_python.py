@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from advisor.frameworks.key import CHOSEN, Key, Unread
+from advisor.reading.configs.branches import without_dead
 from advisor.reading.configs.parsed import MAX_DEPTH, Parsed, RefusedError
 from advisor.reading.configs.python_repair import tree_of
 from advisor.reading.pattern import pattern
@@ -31,6 +32,7 @@ def parse(text: str) -> Parsed | None:
     tree, kept = tree_of(text)
     if tree is None:
         return None
+    tree = without_dead(tree)
     lines = text.splitlines()
     parsed = Parsed("python")
     others = _registry(tree)
@@ -53,7 +55,9 @@ def _registry(tree: ast.Module) -> list[ast.FunctionDef]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and not node.args.args and node.returns is not None:
             found += [node] if (_dotted(node.returns) or "").endswith("Config") else []
-    return found[1:]
+    called = {_dotted(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)} if found else set()
+    alike = len({_dotted(node.returns) for node in found if node.returns is not None}) == 1 and not called & {node.name for node in found}
+    return found[1:] if alike else []  # a script's own helpers make one part each, and it calls them
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:

@@ -86,9 +86,28 @@ def _gpus(resources: yaml.Node | None) -> Iterator[tuple[int, int]]:
             return
 
 
+def _without_gpus(root: yaml.Node) -> bool:
+    """Whether a kind of pod writes its containers, and none of them asks for a GPU: an MPIJob's launcher."""
+    containers = False
+    stack: list[tuple[yaml.Node, int]] = [(root, 0)]
+    for _ in range(_VISITS):
+        if not stack:
+            break
+        node, depth = stack.pop()
+        if next(_gpus(node), None) is not None:
+            return False
+        containers = containers or "containers" in _parts(node)
+        if depth < MAX_DEPTH and isinstance(node, yaml.MappingNode):
+            stack += [(value, depth + 1) for _, value in node.value]
+        elif depth < MAX_DEPTH and isinstance(node, yaml.SequenceNode):
+            stack += [(value, depth + 1) for value in node.value]
+    return containers
+
+
 def _workers(root: yaml.Node) -> tuple[int, int] | None:
     """(pods, line): ``replicas`` of every kind of a PyTorchJob together, else ``parallelism`` of a Job."""
     found: dict[str, list[tuple[int, int]]] = {"replicas": [], "parallelism": []}
+    on_cards: list[tuple[int, int]] = []  # of the kinds that are not without GPUs
     stack: list[tuple[yaml.Node, int]] = [(root, 0)]
     for _ in range(_VISITS):
         if not stack:
@@ -98,9 +117,11 @@ def _workers(root: yaml.Node) -> tuple[int, int] | None:
             name = getattr(key, "value", None)
             if name in found and isinstance(value, yaml.ScalarNode) and re.fullmatch(r"\d{1,5}", str(value.value)):
                 found[name].append((int(value.value), key.start_mark.line))
+                if name == "replicas" and not _without_gpus(node):
+                    on_cards.append(found[name][-1])
             else:
                 stack.append((value, depth + 1))
-    told = found["replicas"] or found["parallelism"]
+    told = on_cards or found["replicas"] or found["parallelism"]
     return (sum(number for number, _ in told), min(line for _, line in told)) if told else None
 
 

@@ -28,6 +28,19 @@ _MADE = pattern(_MAKES, re.IGNORECASE)
 _OF_LOGITS = pattern(r"log_?probs?|logps|entropy|(?<!router_)(?<!gate_)(?<!gating_)(?<!expert_)(?<!attn_)(?<!attention_)(?<!att_)logits", re.IGNORECASE)
 
 
+_CALLED = pattern(r"cross_entropy\(|log_softmax\(|criterion\(|loss_fn\(")
+_INSIDE = pattern(r":forward\b|:_call_impl\b|:_wrapped_call_impl\b")
+
+
+def _still_inside(evidence: Evidence) -> bool:
+    """The loss is named by an outer frame only, whose argument is still being computed: ``cross_entropy(model(x), y)`` fails within the model."""
+    described = [f"{f.file}:{f.function}: {f.code}" for f in evidence.failure.frames] if evidence.failure is not None else []
+    made = [n for n, text in enumerate(described) if _MADE.search(text)]
+    if not made or not _CALLED.search(described[made[-1]]):
+        return False
+    return any(_INSIDE.search(text) for text in described[made[-1] + 1 :]) and not any("loss" in text.lower() for text in described[made[-1] + 1 :])
+
+
 def _innermost(_run: Run, evidence: Evidence) -> str | None:
     """The last frame outside torch works on logits or what is made of them, by the names that it uses."""
     failure = evidence.failure
@@ -142,6 +155,7 @@ RULE = Rule(
             ),
             pattern=_MAKES,
             on="frame",
+            when=lambda _, e: None if _still_inside(e) else "",
         ),
         Mark(
             "logits-shape",

@@ -9,10 +9,14 @@ from advisor.rules.samples import job, oom
 from advisor.rules.situation import in_phase
 from advisor.run import Run
 
+_PACKS = frozenset({"sample_packing", "packing", "multipack"})  # axolotl, TRL and LLaMA-Factory, and what older ones called it
+
 
 def _applies(run: Run, evidence: Evidence) -> str | None:
     if run.job.batch.packed is True or run.job.activations.sequence_packing == "padding-free":
         return "sequences are packed: nothing is padded"
+    if any(key.rpartition(".")[2] in _PACKS and str(value).lower() == "true" for _, key, value in evidence.seen_keys):
+        return "samples are packed: only the end of each packed row is padded"
     return "the failure is not in a training step" if in_phase(evidence, "load", "step", "save", "resume", "merge") else None
 
 

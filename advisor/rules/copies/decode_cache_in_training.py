@@ -21,9 +21,17 @@ def _on(run: Run, evidence: Evidence) -> str | None:
 _FILLS = pattern(r"cache_utils\.py:(update|lazy_initialization)|past_key_values?\.update|torch\.cat\(\s*[(\[]\s*past_(key|value|k|v)")
 
 
+_GENERATES = pattern(r"generation/utils\.py|\.generate\(|:generate\b")
+
+
+def _generates(evidence: Evidence) -> bool:
+    """Whether text is being generated: there each token reads the cache."""
+    return any(_GENERATES.search(f"{f.file}:{f.function}: {f.code}") for f in evidence.frames)
+
+
 def _fault(run: Run, evidence: Evidence) -> Run | None:
     """The frames show that the cache is filled: then it is on, whatever the settings lead one to expect."""
-    if run.job.framework.use_cache is True or not any(_FILLS.search(f"{f.file}:{f.function}: {f.code}") for f in evidence.frames):
+    if run.job.framework.use_cache is True or _generates(evidence) or not any(_FILLS.search(f"{f.file}:{f.function}: {f.code}") for f in evidence.frames):
         return None
     return run.but(framework={"use_cache": True})
 
@@ -43,7 +51,7 @@ RULE = Rule(
             "transformers/cache_utils.py DynamicCache.update (torch.cat of keys and values)",
             pattern=r"cache_utils\.py:(update|lazy_initialization)|past_key_values?\.update|layer_past|torch\.cat\(\s*[(\[]\s*past_(key|value|k|v)",
             on="frame",
-            when=lambda _, e: None if in_phase(e, "rollout", "eval") else "",
+            when=lambda _, e: None if in_phase(e, "rollout", "eval") or _generates(e) else "",
         ),
         Mark(
             "decode-cache-told",
@@ -52,7 +60,7 @@ RULE = Rule(
             "transformers modeling code: past_key_values of all layers are part of the output",
             pattern=r"\bpast_key_values\b[^.?!\n]{0,60}\b(?:GiB|GB|stay|kept|keep|hold|memory|output)|\buse_cache\s*=\s*False\b[^.?!\n]{0,30}\b(?:fits|works|helps|fixes|solves|saves|less)",
             on="line",
-            when=lambda _, e: None if in_phase(e, "rollout", "eval") else "",
+            when=lambda _, e: None if in_phase(e, "rollout", "eval") or _generates(e) else "",
         ),
         *share_marks("decode-cache", "decode-cache", some=0.05, most=0.15, weights=(0.5, 1.0), noun="the key-value cache"),
     ),

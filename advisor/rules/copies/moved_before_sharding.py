@@ -37,7 +37,7 @@ def _at_wrap(run: Run, evidence: Evidence) -> str | None:
     return f"{show(held)} are on the card while the model is being divided over {ranks} ranks; whole it is {show(whole)} in 16 bit"
 
 
-FILLED = 0.8  # of the card: what a rank's units take in turn is far less of any card that is to train them
+FILLED = 0.9  # of the card, as everywhere (situation.nearly_full): a rank that takes unit by unit has its share and one unit by then
 
 
 def _full_at_wrap(run: Run, evidence: Evidence) -> str | None:

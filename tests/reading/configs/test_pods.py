@@ -97,3 +97,10 @@ def test_manifests_that_hold_something_else(text: str) -> None:
 def test_aliases_are_not_followed_without_end() -> None:
     levels = "".join(f"a{i}: [{{x: &b{i} {{y: {{z{i}: [{', '.join([f'*b{i - 1}'] * 9 if i else ['1'])}]}}}}}}]\n" for i in range(20))
     read_config("job.yaml", "containers: []\n" + levels)  # 9 to the 20th values, were they written out
+
+
+def test_a_launcher_without_cards_is_no_node() -> None:
+    kind = "    {}:\n      replicas: {}\n      template:\n        spec:\n          containers:\n          - name: x\n            command: [python, train.py, --bf16]\n{}"
+    gpus = "            resources:\n              limits:\n                nvidia.com/gpu: 8\n"
+    text = "kind: MPIJob\nspec:\n  mpiReplicaSpecs:\n" + kind.format("Launcher", 1, "") + kind.format("Worker", 2, gpus)
+    assert facts(text)["hardware.nodes"] == 2
