@@ -95,9 +95,8 @@ def _inline(lines: Sequence[Line]) -> Iterator[_Found]:
                 others = sorted(f"{p}={o[1]}" for p, also in _ALSO if p != path for o in also.finditer(around))
                 others += sorted(f"{s[1]}={s[2]}" for s in _SETTING.finditer(around) if not m.start() <= start + 1 + s.start() < m.end())
                 source = line.where.rpartition(":")[0]
-                said = " ".join(
-                    word for word in _WORD.findall(around.lower().replace(m[0].lower(), " ")) if word not in _PLAIN
-                )  # "LoRA bs=1", "full bs=2": two runs
+                # "LoRA bs=1" and "full bs=2" are two runs
+                said = " ".join(_WORD.findall(_PLAIN.sub(" ", line.text[max(start + 1, past) : m.start()].lower())))
                 past = m.end()
                 yield path, f"{source} {others} {said}", Point(_whole(m[1], m[2]), _bytes(m[3], m[4]), line.where)
 

@@ -100,7 +100,8 @@ def test_aliases_are_not_followed_without_end() -> None:
 
 
 def test_a_launcher_without_cards_is_no_node() -> None:
-    kind = "    {}:\n      replicas: {}\n      template:\n        spec:\n          containers:\n          - name: x\n            command: [python, train.py, --bf16]\n{}"
+    kind = "    {}:\n      replicas: {}\n      template:\n        spec:\n          containers:\n"
+    kind += "          - name: x\n            command: [python, train.py, --bf16]\n{}"
     gpus = "            resources:\n              limits:\n                nvidia.com/gpu: 8\n"
     text = "kind: MPIJob\nspec:\n  mpiReplicaSpecs:\n" + kind.format("Launcher", 1, "") + kind.format("Worker", 2, gpus)
     assert facts(text)["hardware.nodes"] == 2
