@@ -37,18 +37,19 @@ def sending() -> Iterator[set[int]]:
         yield given
 
 
-def _wait_for_other_threads() -> None:
-    """Until every other thread has slept through three looks, the interpreter's lock being free between them: gloo's have nothing left to let go of.
+def _wait_for_other_threads(pause: float = 0.02) -> None:
+    """Until every other thread has slept through three looks, ``pause`` seconds apart: gloo's have nothing left to let go of.
 
-    They are woken with ours when a collective is done, and may be late where a machine is busy. Elsewhere than on Linux: a quarter of a second.
+    The interpreter's lock is free between the looks. They are woken with ours when a collective is done, and may be late where a machine is busy.
+    Elsewhere than on Linux: a dozen pauses.
     """
     tasks = Path("/proc/self/task")
     if not tasks.is_dir():
-        time.sleep(0.25)
+        time.sleep(12 * pause)
         return
     own, quiet, until = str(threading.get_native_id()), 0, time.monotonic() + 30
     while quiet < 3 and time.monotonic() < until:
-        time.sleep(0.02)
+        time.sleep(pause)
         quiet = quiet + 1 if all(_sleeps(task) for task in tasks.iterdir() if task.name != own) else 0
 
 
@@ -84,7 +85,10 @@ def letting_go_late() -> Iterator[None]:
 
     def running(self: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         ended(self)
-        return run(self, function, args, kwargs)
+        result = run(self, function, args, kwargs)
+        if function._name == "_c10d_functional::wait_tensor":
+            _wait_for_other_threads(0.001)  # else a result may outlive the sum that takes its place
+        return result
 
     def closing(self: Any) -> None:
         _wait_for_other_threads()

