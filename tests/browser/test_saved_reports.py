@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from browser.waiting import address_and_token, whole
+from browser.waiting import address_and_token, follow, whole
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Any]
@@ -47,8 +47,7 @@ def test_not_fixed_and_here_is_the_new_error(open_page: Open) -> None:
     owner.get_by_text("The new error of").click()
     owner.get_by_test_id("stCode").filter(has_text="9.28 GiB").wait_for()
     assert "hf_abc" not in owner.content()
-    owner.get_by_role("link", name="Diagnose new error 1").click()
-    owner.wait_for_url("**error.allocated=71.20GiB**")
+    follow(owner, "Diagnose new error 1", "**error.allocated=71.20GiB**")
     owner.get_by_text("Take it with you").wait_for()
     assert "batch.micro_batch=4" in owner.url, "the settings of the report"
     owner.get_by_text("71.2 GiB").first.wait_for()

@@ -38,3 +38,20 @@ def tab_to(page: Any, element: Any) -> None:
             return
         page.keyboard.press("Tab")
     raise AssertionError(f"{MOST} times Tab did not come to {element}")
+
+
+def follow(page: Any, link: str, address: str) -> None:
+    """Click a link of the page until it has led to an address: a click may meet a page that is drawing itself anew, as a reader's may, who clicks again."""
+    from playwright.sync_api import TimeoutError as TookTooLong
+
+    for last in (False, False, True):
+        whole(page)
+        if (there := page.get_by_role("link", name=link)).count():  # else the last click has led on, late
+            there.click()
+        try:
+            page.wait_for_url(address, timeout=30_000 if last else 10_000)
+        except TookTooLong:
+            if last:
+                raise
+        else:
+            return
