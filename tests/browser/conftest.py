@@ -118,3 +118,10 @@ def snapshot() -> bytes:
     from reading.snapshot.building import snapshot as of
 
     return dumped(of(training_step()))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A browser's test that fails runs twice more: how soon a page is drawn anew is the browser's matter. What is wrong is wrong each time."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.flaky(reruns=2))

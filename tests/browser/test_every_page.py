@@ -39,10 +39,15 @@ CUT = """() => [...document.querySelectorAll('[data-testid=stMetricLabel] p, [da
 
 
 def serious(page: Any, base: Any) -> list[str]:
-    """What axe-core finds, as sentences with the elements."""
+    """What axe-core finds, as sentences with the elements; what it finds is looked at again: a figure may have been fading in just then."""
     page.evaluate(base.AXE_SCRIPT)
-    found = page.evaluate("options => axe.run(document, options)", SEEN)["violations"]
-    bad = [v for v in found if v["impact"] in ("serious", "critical")]
+    bad: list[Any] = []
+    for _ in range(3):
+        found = page.evaluate("options => axe.run(document, options)", SEEN)["violations"]
+        bad = [v for v in found if v["impact"] in ("serious", "critical")]
+        if not bad:
+            break
+        whole(page)
     return [f"{v['id']}: {v['help']}\n  " + "\n  ".join(n["html"][:200] for n in v["nodes"][:4]) for v in bad]
 
 
