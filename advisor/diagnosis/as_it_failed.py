@@ -18,8 +18,10 @@ from advisor.rules.situation import in_phase, uncertain
 from advisor.run import Run, resolve
 from advisor.units import show
 
-FAR = math.log(2)  # the estimate is half of what failed, or less: beyond the error of nine measured runs in ten
-CLOSES = 0.5  # of the gap, in logarithms: an alternative that explains less explains nothing
+# Judgements, not measured: an estimate of half of what failed is further off than nine in ten of the public measured runs (18 %), and what
+# closes less than half of that gap, in logarithms, leaves the most of it to another reason.
+FAR = math.log(2)
+CLOSES = 0.5
 ROUNDS = 2  # defaults that may differ at once
 
 
@@ -73,7 +75,7 @@ def _alternatives(run: Run, job: Job, evidence: Evidence) -> Iterator[tuple[Fact
 
 
 def _needed(run: Run, evidence: Evidence) -> int | None:
-    """What the failing moment needed: as the counters say, less what others hold; else the card."""
+    """What the failing moment needed: allocated and asked for, as the counters say; else the card. Bytes."""
     wanted = counters.of(evidence).wanted
     return wanted if wanted is not None else run.usable[0] if run.usable is not None else None
 

@@ -58,6 +58,7 @@ def against(cause: str, evidence: Evidence) -> tuple[Says, ...]:
     """What the failure says of a cause that only fills a card, where a process was killed and nothing tells of a card."""
     if cause not in ON_THE_CARD or shortage(evidence) is None or any(f.kind in ("gpu-memory", "gpu-driver", "engine-start") for f in evidence.failures):
         return ()
+    # as certain as the kernel's word: what is known of a card's shortage is that it is raised, never that it kills
     weight = math.log((1 - CERTAIN) / UNSETTLED)
     return (Says(_NOT_THE_CARD, evidence.failure.where if evidence.failure else None, False, weight, f"{cause}-host", _SIGNALS),)
 

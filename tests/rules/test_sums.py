@@ -62,3 +62,28 @@ def test_a_killed_process_is_not_a_full_card() -> None:
     settings = "per_device_train_batch_size: 2\ngradient_checkpointing: false\nmodel_name_or_path: mistralai/Mistral-7B-v0.1\nmax_seq_length: 4096\n"
     killed = _of(settings, "[ERROR] [launch.py:322:sigkill_handler] ['/usr/bin/python', 'train.py'] exits with return code = -9\n")
     assert killed.findings[0].cause == "host-memory"
+
+
+RESNET = trace(
+    "train.py|<module>|loss = torch.nn.functional.cross_entropy(model(x.cuda()), y.cuda())", "torchvision/models/resnet.py|forward|out = self.bn3(out)"
+)
+
+
+def test_a_loss_whose_argument_is_still_computed_is_not_the_failing_one() -> None:
+    full = oom("1.53 GiB", allocated=21.9, capacity=23.64, free=1.1)
+    assert _share(_of(RESNET + full), "logits") < 0.1
+    assert _of(trace("train.py|<module>|loss = torch.nn.functional.cross_entropy(logits, y)") + full).findings[0].cause == "logits"
+
+
+def test_a_cache_that_generation_reads_is_not_trainings() -> None:
+    cache = "transformers/cache_utils.py|update|self.key_cache[layer_idx] = torch.cat([self.key_cache[layer_idx], key_states], dim=-2)"
+    full = oom("1.53 GiB", allocated=21.9, capacity=23.64, free=1.1)
+    assert _share(_of(trace("gen.py|<module>|out = model.generate(**inputs)", cache) + full), "decode-cache-in-training") < 0.1
+    assert _of(trace("train.py|<module>|loss = model(**batch).loss", cache) + full).findings[0].cause == "decode-cache-in-training"
+
+
+@pytest.mark.parametrize(("packs", "share"), [("sample_packing: true\n", (0.0, 0.05)), ("", (0.3, 1.0))])
+def test_packed_samples_are_not_mostly_padding(packs: str, share: tuple[float, float]) -> None:
+    config = "base_model: meta-llama/Llama-3.1-8B\nadapter: qlora\nload_in_4bit: true\nsequence_len: 4096\npad_to_sequence_len: true\nmicro_batch_size: 2\n"
+    found = _share(diagnose([("a.yaml", config + packs)]), "padding")
+    assert share[0] <= found <= share[1]

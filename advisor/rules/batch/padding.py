@@ -12,10 +12,14 @@ from advisor.run import Run
 _PACKS = frozenset({"sample_packing", "packing", "multipack"})  # axolotl, TRL and LLaMA-Factory, and what older ones called it
 
 
+def _packed(evidence: Evidence) -> bool:
+    return any(key.rpartition(".")[2] in _PACKS and str(value).lower() == "true" for _, key, value in evidence.seen_keys)
+
+
 def _applies(run: Run, evidence: Evidence) -> str | None:
     if run.job.batch.packed is True or run.job.activations.sequence_packing == "padding-free":
         return "sequences are packed: nothing is padded"
-    if any(key.rpartition(".")[2] in _PACKS and str(value).lower() == "true" for _, key, value in evidence.seen_keys):
+    if _packed(evidence):
         return "samples are packed: only the end of each packed row is padded"
     return "the failure is not in a training step" if in_phase(evidence, "load", "step", "save", "resume", "merge") else None
 
@@ -77,6 +81,7 @@ RULE = Rule(
                 r"^(?![^\n]*(?:prompt|caption|text_input))[^\n]*(?:padding\s*=\s*['\"]max_length['\"]|"
                 r"pad_to_max_length\W{1,4}true|pad_to_sequence_len\W{1,4}true)"
             ),
+            when=lambda _, e: None if _packed(e) else "",
         ),
     ),
     remedies=("sequence-packing", "shorter-sequence", "cap-longest-batch"),
