@@ -18,7 +18,16 @@ _BETWEEN = frozenset(("", " ", "-", "_"))
 _SIZES = frozenset(("b", "m", "mini", "small", "medium", "large", "xl", "xxl", "base", "nemo", "scout", "maverick", "air", "lite", "moe"))
 _LONGEST = 16  # tokens of a name
 _MOST = 400  # tokens of a text that are looked at
+# a model with another part in the run than the one that is trained: "teacher: X", "the draft model is X", "X as the judge"
+_PART = r"(?:teacher|judge|drafter|draft|verifier|retriever|embedder|grader)"
+_PART_BEFORE = re.compile(rf"\b{_PART}(?:[ _-]model)?(?:'s)?\s?(?:is|was|=|:|\(|uses?|->)?\s?(?:a |an |the |frozen ){{0,2}}[\"'`]?$", re.IGNORECASE)
+_PART_BEHIND = re.compile(rf"^[\w.-]{{0,40}}[\"'`]?,? ?(?:\(|(?:is|as|being|was|for)\b)\s?(?:a |an |the |our |my |frozen ){{0,2}}{_PART}\b", re.IGNORECASE)
 Key = tuple[str, ...]
+
+
+def another_part(text: str, start: int, end: int) -> bool:
+    """Whether the model named at ``text[start:end]`` is said to be a teacher, a judge or a draft: resident, not trained."""
+    return _PART_BEFORE.search(text[max(0, start - 60) : start]) is not None or _PART_BEHIND.match(text[end : end + 80]) is not None
 
 
 def _key(name: str) -> Key:
@@ -48,14 +57,15 @@ def model_spoken_of(text: str) -> str | None:
             and _begins(text, first.start())
             and not OF_OTHERS.search(text[: first.start()][-80:])
             and (found := _longest(text, tokens[start : start + _LONGEST], known)) is not None
+            and not another_part(text, first.start(), found[1])
         ):
-            return found
+            return found[0]
     return None
 
 
-def _longest(text: str, tokens: list[re.Match[str]], known: dict[Key, str]) -> str | None:
+def _longest(text: str, tokens: list[re.Match[str]], known: dict[Key, str]) -> tuple[str, int] | None:
     parts: list[str] = []
-    found: str | None = None
+    found: tuple[str, int] | None = None
     end = 0
     for at, token in enumerate(tokens):
         if at and text[tokens[at - 1].end() : token.start()] not in _BETWEEN:
@@ -63,7 +73,7 @@ def _longest(text: str, tokens: list[re.Match[str]], known: dict[Key, str]) -> s
         parts.append(token[0].lower())
         hub_id = known.get(tuple(parts))
         if hub_id is not None:
-            found, end = hub_id if _ends(text, token.end()) else None, at
+            found, end = (hub_id, token.end()) if _ends(text, token.end()) else None, at
         elif at == end + 1 and parts[-1] in _SIZES and _ends(text, token.end()):
             found = None  # another size of the same family: "gpt2 mini" is not GPT-2
     return found

@@ -27,6 +27,9 @@ from advisor.reading.spoken_cards import cards_in
         ("my_llama-3-8b", None),
         ("command r 35b", None),
         ("mistral-7b-openorca", None),
+        ("teacher is meta-llama/Llama-3.1-70B, student is meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-1B"),
+        ("Llama 3.1 70B as the teacher, Llama 3.2 1B as student", "meta-llama/Llama-3.2-1B"),
+        ("Qwen/Qwen2.5-7B-Instruct as the judge", None),
     ],
 )
 def test_a_model_in_words(text: str, hub_id: str | None) -> None:
@@ -102,3 +105,40 @@ def test_a_model_in_a_scripts_comment_is_less_than_one_in_a_letter() -> None:
     )
     job = read([("finetune.sh", script), ("said.txt", "CUDA OOM when finetuning LLAMA2-7b with A100 40G, I use this script:")]).job
     assert job.model.name == "meta-llama/Llama-2-7b-hf"
+
+
+@pytest.mark.parametrize(
+    ("said", "batch", "length"),
+    [
+        ("qwen 14b, 4k context, bs=2", 2, 4096),
+        ("batch 2, 2048 tokens, AdamW", 2, 2048),
+        ("max len 4096, batch 2", 2, 4096),
+        ("2048-token sequences, bs 4", 4, 2048),
+        ("a 10k context window", None, 10_000),  # of tokens ten thousand; 4k, 8k, 16k are powers of two
+        ("batch size 2, 4 and 8 were tried", None, None),
+        ("10k sequences of 512 tokens each", None, 512),
+        ("10,000 sequences at 3 tokens/s", None, None),
+        ("batch 4, 900 tokens/s", 4, None),
+        ("processed 4096 tokens in 3s", None, None),
+        ("max_new_tokens 512 tokens", None, None),
+    ],
+)
+def test_a_length_as_people_say_it(said: str, batch: int | None, length: int | None) -> None:
+    found = {item.fact.field: item.fact.value for item in remarks_of(iter([("said:1", said)]))}
+    assert (found.get("batch.micro_batch"), found.get("batch.seq_len")) == (batch, length)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "strategy"),
+    [
+        ("LoRA is not enabled. ZeRO-3, 8 cards", "full", "zero3"),
+        ("full finetune, no LoRA, no FSDP", "full", None),
+        ("w/QLoRA", "lora", None),
+        ("without LoRA it OOMs, with LoRA it runs", None, None),  # both were run
+        ("not using QLoRA but plain LoRA", None, None),
+        ("should I use ZeRO-3 or FSDP?", None, None),
+    ],
+)
+def test_what_is_denied_is_not_used(said: str, kind: str | None, strategy: str | None) -> None:
+    found = {item.fact.field: item.fact.value for item in remarks_of(iter([("said:1", said)]))}
+    assert (found.get("method.kind"), found.get("parallel.strategy")) == (kind, strategy)
