@@ -24,6 +24,7 @@ from advisor.reading.merge import GUESS, PRINTED, Ranked, merge, rank_of
 from advisor.reading.ordering import ordered
 from advisor.reading.progress import with_loose, with_progress
 from advisor.reading.rule_lines import lines_of
+from advisor.reading.schedulers import ended_by_scheduler
 from advisor.reading.snapshot.telling import Told, joined
 from advisor.reading.told import failure_told
 
@@ -66,6 +67,8 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
     gathered.not_understood = without_given(gathered.not_understood, named, (source.name for source in gathered.sources))
     if not gathered.failures and not told and (said := failure_told(gathered.excerpts)) is not None and not only_mentioned(said):
         gathered.failures.append(said)
+    elif not gathered.failures and not told:
+        gathered.failures.extend(failure for item in gathered.excerpts for failure in ended_by_scheduler(item))
     failures = with_progress(with_loose(ordered(list(joined(tuple(gathered.failures), told)), gathered.stamps), gathered.loose), gathered.excerpts)
     failures = serving.with_cache(failures, gathered.excerpts)
     if (serves := serving.served(gathered.excerpts)) is not None:

@@ -10,7 +10,12 @@ from advisor.run import Run
 
 def _kind(_run: Run, evidence: Evidence) -> str | None:
     failure = evidence.failure
-    return "the failure text does not report memory that ran out" if failure is not None and failure.kind == "not-memory" else None
+    if failure is None or failure.kind != "not-memory":
+        return None
+    told = dict(failure.details)
+    if told.get("what") == "scheduler":
+        return f"the scheduler ended the job for a reason of its own ({told['reason']})"
+    return "the failure text does not report memory that ran out"
 
 
 def _memory(_run: Run, evidence: Evidence) -> str | None:
