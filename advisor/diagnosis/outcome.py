@@ -35,7 +35,8 @@ def outcome(run: Run, real: Run, evidence: Evidence, judgement: Judgement, asked
         if failure.kind == "collective" and dict(failure.details).get("what") in WAITED and (top is None or top.confidence < LIKELY):
             return "not-memory", "A rank waited for another one in vain, and nothing shows that memory ran out: the first rank's own error is what counts."
         if failure.kind == "collective" and dict(failure.details).get("what") in ENDED and (top is None or top.confidence < LIKELY):
-            return "incomplete", "A launcher says that a process ended, which is no memory error by itself: what that process printed before decides. Add it."
+            who = "A notebook says that its kernel" if dict(failure.details).get("what") == "kernel died" else "A launcher says that a process"
+            return "incomplete", f"{who} ended, which is no memory error by itself: what that process printed before decides. Add it."
         if host.shortage(evidence) == "gone":
             if "seen-no-oom-kill" in evidence.marks:
                 return "not-memory", "A worker of the data loader ended, and the kernel killed none: with num_workers=0 it prints its own error."

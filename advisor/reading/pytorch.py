@@ -29,7 +29,7 @@ HEAD = lazily(
     r"DefaultCPUAllocator|CUDA_ERROR_OUT_OF_MEMORY|hipErrorOutOfMemory|out of memory \(device allocator|UR_RESULT_ERROR_OUT_OF_(?:DEVICE|HOST)_MEMORY|UR error|"
     r"(?:^|\W)OutOfMemoryError(?:\W|$)|cuda runtime error \(2\)|Triton Error \[(?:CUDA|HIP)\]: out of memory|"
     r"(?:CUSOLVER|CUSPARSE|HIPBLAS|ROCBLAS|CUFFT)_(?:STATUS_)?ALLOC_FAILED|HSA_STATUS_ERROR_OUT_OF_RESOURCES|Invalid buffer size: \d|"
-    r"CUDA Error: out of memory|^(?:RuntimeError|MemoryError): .*out of memory",
+    r"CUDA Error: out of memory|would exceed allowed memory\. \(out of memory\)|^(?:RuntimeError|MemoryError): .*out of memory",
     re.IGNORECASE,
 )
 _COUNTERS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -55,6 +55,12 @@ _CPU = lazily(r"DefaultCPUAllocator:(?:can'tallocatememory|notenoughmemory):yout
 _BUFFER = lazily(rf"Invalidbuffersize:{_S}", re.IGNORECASE)
 _DEVICE_ALLOCATOR = lazily(rf"deviceallocator,requested{_S},devicefree{_S}", re.IGNORECASE)
 _BACKENDS: tuple[tuple[str, Backend], ...] = (("hip", "hip"), ("xpu", "xpu"), ("mpsbackend", "mps"), ("npu", "npu"))
+# c10/cuda/CUDAMallocAsyncAllocator.cpp: its limit is 2^64 - 1 bytes where none was set
+_ASYNC = lazily(
+    rf"Allocationondevice(\d{{1,4}})wouldexceedallowedmemory\.\(outofmemory\)(?:Currentlyallocated:{_S}Requested:{_S}Devicelimit:{_S}"
+    rf"Free\(accordingtoCUDA\):{_S}(?:PyTorchlimit\(setbyuser-suppliedmemoryfraction\):{_S})?)?",
+    re.IGNORECASE,
+)
 _EXABYTE = lazily(r"Triedtoallocatemorethan1EBmemory", re.IGNORECASE)
 _DRIVER: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (name, lazily(pattern, re.IGNORECASE))
@@ -96,6 +102,8 @@ def read_failure(text: str) -> Found | None:
     if _EXABYTE.search(squeezed):
         details.append(("more_than_1eb", True))
         return Found("not-memory", backend, None, {}, (), tuple(details))
+    if (m := _ASYNC.search(squeezed)) is not None:
+        return _async(m)
     if (m := _DEVICE_ALLOCATOR.search(squeezed)) is not None:
         found = {name: size for name, raw in (("requested", m[1]), ("free", m[2])) if (size := read_size(raw)) is not None}
         return Found("gpu-memory", backend, None, found, (), (("allocator", "device"),))
@@ -126,6 +134,15 @@ def _mps(match: re.Match[str]) -> Found:
     if "allowed" in sizes and "allocated" in sizes and other is not None:
         sizes["free"] = Size(max(sizes["allowed"].bytes - sizes["allocated"].bytes - other.bytes, 0), sizes["allowed"].tolerance * 3)
     return Found("gpu-memory", "mps", None, sizes, (), details)
+
+
+def _async(match: re.Match[str]) -> Found:
+    """The driver's pooled allocator (``backend:cudaMallocAsync``): it prints what is allocated, never what its pool keeps."""
+    named = zip(("allocated", "requested", "capacity", "free", "allowed"), match.groups()[1:], strict=True)
+    sizes = {name: size for name, raw in named if raw and (size := read_size(raw)) is not None}
+    if "allowed" in sizes and sizes["allowed"].bytes >= sizes["capacity"].bytes:
+        del sizes["allowed"]
+    return Found("gpu-memory", "cuda", int(match[1]), sizes, details=(("allocator", "cudaMallocAsync"),))
 
 
 def _binary(text: str) -> str:

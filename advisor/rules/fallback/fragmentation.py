@@ -103,6 +103,22 @@ def _expandable(run: Run, _evidence: Evidence) -> str | None:
     return "expandable segments are on" if allocator.get("expandable_segments") is True else None
 
 
+CONTEXT = 1 << 30  # bytes of a CUDA context with its libraries, rounded up
+
+
+def _driver_pool(_run: Run, evidence: Evidence) -> str | None:
+    """``cudaMallocAsync`` prints no reserved figure: what is neither allocated nor free, beyond a context, is its pool's or another process's."""
+    failure, figures = evidence.failure, counters.of(evidence)
+    if failure is None or dict(failure.details).get("allocator") != "cudaMallocAsync":
+        return None
+    if None in (failure.capacity_bytes, failure.free_bytes, failure.allocated_bytes) or figures.requested is None:
+        return None
+    between = (failure.capacity_bytes or 0) - (failure.free_bytes or 0) - (failure.allocated_bytes or 0) - CONTEXT
+    if between < max(figures.requested, 0.06 * (failure.capacity_bytes or 0)):
+        return None
+    return f"{show(between)} are neither allocated nor free: the driver's pool keeps them in pieces, where no other process does"
+
+
 _UNSUPPORTED = re.compile(  # c10 CUDAAllocatorConfig.h TORCH_WARN_ONCE; vllm device_allocator/cumem.py
     r"expandable_segments not supported on this platform|[Ee]xpandable segments are not compatible with memory pool", re.IGNORECASE
 )
@@ -161,6 +177,13 @@ RULE = Rule(
             pattern=r"grouped_gemm|\bgmm\(|load_megatron_optimizer|backload|onload|load_fsdp_(optimizer|model)_to_gpu",
             on="frame",
             when=_enough,
+        ),
+        Mark(
+            "fragmentation-driver-pool",
+            2.5,
+            "the driver's pool",
+            "c10 CUDAMallocAsyncAllocator.cpp prints allocated, device limit and free; pytorch issue 110194",
+            when=_driver_pool,
         ),
         Mark("fragmentation-snapshot", 3.0, "holes in the snapshot", snapshots.SOURCE, when=lambda _, e: snapshots.holes(e)),
     ),

@@ -14,7 +14,7 @@ from advisor.run import Run
 from advisor.units import show
 
 WAITED = ("time-out", "peer gone", "SIGTERM")  # a rank that waited for another one: nothing of memory
-ENDED = ("torchrun", "exit code", "signal")  # a launcher's word that a process ended: its own error is printed elsewhere
+ENDED = ("torchrun", "exit code", "signal", "kernel died")  # a launcher's or a notebook's word that a process ended: its own error is printed elsewhere
 
 
 _GATHERS = (
