@@ -32,7 +32,7 @@ def _steady(run: Run, evidence: Evidence) -> bool:
     """Whether a log without a failure shows steps enough, and the peak leaves half of the card."""
     steps = [s.step for s in evidence.samples if s.step is not None]
     peak = max((max(s.peak_reserved_bytes or 0, s.peak_allocated_bytes or 0) for s in evidence.samples), default=0)
-    return max(steps, default=0) >= STEADY and run.usable is not None and 0 < peak + CONTEXT_HIGH <= ROOMY * run.usable[0]
+    return max(steps, default=0) >= STEADY and run.usable is not None and peak > 0 and peak + CONTEXT_HIGH <= ROOMY * run.usable[0]
 
 
 _LOSS = pattern(r"\bloss['\"]?\s{0,2}[:=]\s{0,2}\d", re.IGNORECASE)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 
 from advisor.evidence import Sample
-from advisor.reading import figures, xla
+from advisor.reading import figures, written_rows, xla
 from advisor.reading.lines import Excerpt, LogLine
 from advisor.reading.pattern import pattern as lazily
 from advisor.units import GIB, MIB
@@ -68,7 +68,7 @@ def samples_of(text: Excerpt) -> list[Sample]:
 def _of_line(text: Excerpt, index: int, line: LogLine, stage: str) -> Iterator[Sample]:
     content, where, rank = line.text, text.where(line), line.rank
     lowered = content.lower()
-    if not any(word in lowered for word in ("mem", "alloc", "reserved", "peak", " ma ", "ma ", "vram")):
+    if not any(word in lowered for word in ("mem", "alloc", "reserved", "peak", " ma ", "ma ", "vram", "gb", "gib")):
         return
     if any(words in lowered for words in _OF_A_FAILURE) or xla.STATS.match(content) is not None:
         return
@@ -98,6 +98,8 @@ def _of_line(text: Excerpt, index: int, line: LogLine, stage: str) -> Iterator[S
         yield Sample(where, "memory (peak reserved)", _step(content), rank, peak_reserved_bytes=_gib(m[1]))
     elif (m := _SWIFT.search(content)) is not None:
         yield Sample(where, "memory(GiB) (peak reserved)", _step(content), rank, peak_reserved_bytes=_gib(m[1]))
+    elif row := list(written_rows.of_line(content, where, rank)):
+        yield from row
     elif (m := _PROMPT.match(content)) is not None:
         yield from _answer(text, index, m[1], where, rank)
     else:

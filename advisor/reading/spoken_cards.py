@@ -45,6 +45,8 @@ _NUMBER_BESIDE = lazily(
 _NUMBER_COUNTED = lazily(
     r"(?<![\w.])(\d{1,2}|two|three|four|six|eight) ?(?:[x×*] ?([345]0[5-9]0(?: ?ti)?)s?|([345]0[5-9]0(?: ?ti)?)s)(?![\w.]*\d|\w)", re.IGNORECASE
 )
+_SIZE_BEFORE = lazily(r"(?<![\w.])(\d{2,3}) ?G(?:i?B)?[ -](?:NVIDIA )?$", re.IGNORECASE)
+_HAS_SIZE = lazily(r"\d{2,3} ?G(?:i?B)?\b|-\d{2,3}$", re.IGNORECASE)
 # "I don't have an A100, only a 3090"; "switched from a 3090 to ..."; "my friend's 4090"
 OF_OTHERS = lazily(
     r"\b(?:don't|do not|doesn't|haven't|have no|without|instead of|rather than|(?:switched|moved|upgraded|migrated|changed) from|"
@@ -82,7 +84,8 @@ def cards_in(text: str) -> Iterator[tuple[str, object]]:
     elif (m := _AFTER.search(text)) is not None:
         name, count = m[1], int(m[2])
     elif (m := _own(_ALONE, text)) is not None:
-        name = m[1]
+        before = _SIZE_BEFORE.search(text[: m.start()])  # "a 40GB A100", "80 GB H100"
+        name = f"{m[1]} {before[1]}GB" if before is not None and _HAS_SIZE.search(m[1]) is None else m[1]
         count = 1 if _SINGLE.search(text[: m.start()]) else None
     elif (m := _NUMBER_COUNTED.search(text)) is not None:
         count, name = _WORDS.get(m[1].lower()) or int(m[1]), f"RTX {m[2] or m[3]}"

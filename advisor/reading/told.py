@@ -123,7 +123,7 @@ def failure_told(texts: Sequence[Excerpt]) -> Failure | None:
             frames = _shown(texts, where) or _named_call(where, sentence)
             phase = moment(sentence) or (decided[0] if (decided := phase_of(frames)) is not None else None)
             last = Failure(kind="gpu-memory", where=where, text=sentence[:400], phase=phase, frames=frames, details=(("told", "in words"),))
-    return last or _of_the_host(texts)
+    return last or _of_the_host(texts) or _died_with_figures(texts)
 
 
 _CALL = pattern(r"\b(?:at|in|on|during|inside|calling|when|line|from)\b[^.?!]{0,24}?`?\b((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*\((?:[^()\n]{0,80})\))`?")
@@ -139,6 +139,26 @@ def _of_the_host(texts: Sequence[Excerpt]) -> Failure | None:
     for where, sentence in _sentences(texts):
         if _HOST_FULL.search(sentence) and not _PLENTY.search(sentence) and not sentence.rstrip().endswith(("?", "\uff1f")):
             return Failure(kind="host-memory", where=where, text=sentence[:400], backend="cpu", phase=moment(sentence), details=(("told", "in words"),))
+    return None
+
+
+_FIGURE_OF_MEMORY = pattern(r"\b(?:memory|mem|v?ram|gpu|card)\b|\u663e\u5b58", re.IGNORECASE)
+_GIGABYTES = pattern(r"\d ?(?:GiB|GB|MiB|MB)\b")
+_NO_DEATH = pattern(r"\b(?:not|never|n't|no longer|without|if|would|could|might|whether|until)\b|\?\s*$", re.IGNORECASE)
+_ENDED = pattern(
+    r"\b(?:it|training|the (?:run|job|script|training)|everything) (?:then )?(?:dies|died|crashe[sd]|blows up|is killed|gets killed)\b", re.IGNORECASE
+)
+
+
+def _died_with_figures(texts: Sequence[Excerpt]) -> Failure | None:
+    """The sentence that says the run died, where figures of memory are written beside it: nobody writes them of a death by something else."""
+    written = ""
+    for where, sentence in _sentences(texts):
+        if _FIGURE_OF_MEMORY.search(sentence) and _GIGABYTES.search(sentence):
+            written = where
+        if written and _ENDED.search(sentence) and not _NO_DEATH.search(sentence):
+            details = (("told", "in words"), ("figures", written))
+            return Failure(kind="gpu-memory", where=where, text=sentence[:400], phase=moment(sentence), details=details)
     return None
 
 

@@ -54,8 +54,15 @@ class Series(Struct, frozen=True):
     @property
     def even(self) -> bool:
         """Whether it rises by about the same for each step: something is kept at every step."""
-        if not self.rises:
-            return False
+        return self.rises and self._evenly
+
+    def even_until(self, step: int) -> bool:
+        """The same of what it comes to at a later step, if it goes on as it went: figures of the first steps rise little by themselves."""
+        ahead = self.values[-1] + self.slope * max(0, step - self.steps[-1])
+        return all(b > a for a, b in pairwise(self.values)) and ahead - self.values[0] > max(LEAST_RISE * ahead, 32 * MIB) and self._evenly
+
+    @property
+    def _evenly(self) -> bool:
         slopes = [(v2 - v1) / max(1, s2 - s1) for s1, s2, v1, v2 in zip(self.steps, self.steps[1:], self.values, self.values[1:], strict=False)]
         mean = sum(slopes) / len(slopes)
         return all(abs(s - mean) <= 0.5 * mean for s in slopes)
@@ -213,8 +220,9 @@ def fills(evidence: Evidence) -> str | None:
 
 def growing_card(evidence: Evidence) -> str | None:
     """The same of what the card shows in use: less telling, because the allocator's cache keeps what one large batch once needed."""
+    last = last_step(evidence) or 0
     for series in of(evidence, lambda s: s.device_used_bytes):
-        if series.even and not _steps_differ(series):
+        if not _steps_differ(series) and series.even_until(last):
             return (
                 f"what the card shows in use rises from {show(series.values[0])} to {show(series.values[-1])} over {series.steps[-1] - series.steps[0]:,} steps"
             )

@@ -47,6 +47,8 @@ def test_a_model_in_words(text: str, hub_id: str | None) -> None:
         ("8 A100s", 8, "a100-80gb"),
         ("4x h100 80gb", 4, "h100-80gb"),
         ("a100 40gb", None, "a100-40gb"),
+        ("on a 40GB A100", None, "a100-40gb"),
+        ("an 80 GB A100-SXM4", None, "a100-80gb"),
         ("colab t4", None, "t4-16gb"),
         ("2 GTX 1080 Ti", 2, "gtx1080ti-11gb"),
         ("after 3090 steps", None, None),

@@ -277,3 +277,24 @@ def test_the_dtype_of_a_tensor_is_not_the_models() -> None:
 def test_the_hosts_memory_or_the_cards(text: str, kind: str | None) -> None:
     failure = read([("q.txt", text)]).evidence.failure
     assert (failure.kind if failure is not None else None) == kind
+
+
+def test_a_row_of_figures_in_a_sentence_and_a_death_are_a_memory_failure_that_grew() -> None:
+    said = "Step 100 memory 30.1GB, step 200 30.9, step 300 31.8, step 400 32.6GB. Then it dies at step 1100 on a 40GB A100."
+    report = diagnose([("said.txt", said)])
+    assert report.verdict == "ooms"
+    assert [sample.step for sample in report.evidence.samples] == [100, 200, 300, 400]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "The loss is 2.1 after step 100, 1.9 after step 200, 1.8 after step 300. Then it dies at step 1100.",  # of what, nobody says
+        "Memory is 30.1 GB at step 100. I wonder if it dies later on a 40GB A100.",
+        "Step 1 takes 2.1 s, step 2 2.0 s, step 3 2.2 s on a 24 GB card.",
+    ],
+)
+def test_a_death_without_figures_or_a_worry_is_none(said: str) -> None:
+    report = diagnose([("said.txt", said)])
+    assert report.evidence.failure is None
+    assert len(report.evidence.samples) <= 1
