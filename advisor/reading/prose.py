@@ -19,6 +19,7 @@ from advisor.reading.merge import PROSE, Ranked
 from advisor.reading.pattern import pattern as lazily
 from advisor.reading.spoken_cards import BESIDE, cards_in
 from advisor.reading.spoken_claims import COLOCATED, FRACTION, claims_of
+from advisor.reading.spoken_frameworks import INNER
 from advisor.reading.spoken_models import another_part, model_spoken_of
 from advisor.reading.spoken_settings import lengths_in, settings_in
 from advisor.reading.switched_off import is_code
@@ -44,6 +45,9 @@ def remarks_of(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:
             yield Ranked(fact, PROSE)
         for field, value in claims_of(text):
             claims.setdefault(field, {}).setdefault(value, (where, text.strip()[:200]))
+    for inner in INNER:  # what another one runs inside is not the framework whose settings the user writes
+        if len(claims.get("framework.name", {})) > 1:
+            claims["framework.name"].pop(inner, None)
     for field, values in claims.items():
         if len(values) == 1:
             value, (where, text) = next(iter(values.items()))

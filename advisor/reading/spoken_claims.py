@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from advisor.reading.pattern import pattern as lazily
+from advisor.reading.spoken_frameworks import frameworks_in
 
 _SENTENCE = lazily(r"(?<=[.!?;])\s+(?=[A-Z`(])|(?<=[。！？；])\s*(?=\S)")
 _STAGE = lazily(r"(?<![A-Za-z])zero[-_ ]{0,2}\(?(?:stage[-_ ]{0,2})?[=: ]{0,2}([123])\b", re.IGNORECASE)
@@ -57,7 +58,7 @@ _DENIED_BEHIND = lazily(
 )
 _WEIGHED = lazily(
     r"\bwith (?:and|or)\b|\b(?:same|identical|unchanged|both)\b|"
-    r"\b(?:not|no|n't|can't|cannot|without|instead|should(?! (?:i|we|it|this)\b)|would(?! (?:it|this|that)\b)|could(?! (?:i|we)\b)|"
+    r"\b(?:not|n't|can't|cannot|instead|should(?! (?:i|we|it|this)\b)|would(?! (?:it|this|that)\b)|could(?! (?:i|we)\b)|"
     r"tried|try|switch\w*|or|vs\.?|versus|"
     r"(?<!larger )(?<!bigger )(?<!more )(?<!smaller )(?<!less )(?<!longer )than)\b|吗|怎么|如何",
     re.IGNORECASE,
@@ -77,6 +78,7 @@ def claims_of(text: str) -> Iterator[tuple[str, str]]:
         found += [("objective", m[1].lower()) for m in _OBJECTIVE.finditer(rest)]
         found += [("optimizer.name", name) for name, named in _OPTIMIZERS if named.search(rest)][:1]
         found += [("offload.optimizer", "cpu")] if _OFFLOADS.search(rest) else []
+        found += [("framework.name", name) for name in frameworks_in(rest)]
         found += [("activations.checkpointing", "none" if m[1] else "full") for m in _RECOMPUTED.finditer(rest)]
         yield from found
         if found and _WEIGHED.search(_RECOMPUTED.sub(" ", rest)):

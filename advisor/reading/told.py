@@ -32,7 +32,9 @@ _RAN_OUT_CHINESE = pattern(
 # "2 x A100: got cuda oom": few words that state it all the same
 _HAPPENED = pattern(
     r"\b(?:got|gets?|getting|hits?|hitting|had|throws?|gives?|giving|meets?|met|encounter\w*|always|still|causes?|reports?|results? in|ends? (?:in|with))\s+"
-    r"(?:(?:a|an|the|this|me|cuda|gpu|torch)\s+){0,3}(?:OOM|out[ -]of[ -](?:\w+ )?memory)\b",
+    r"(?:(?:a|an|the|this|me|cuda|gpu|torch)\s+){0,3}(?:OOM|out[ -]of[ -](?:\w+ )?memory)\b|"
+    r"^\W{0,3}(?:(?:CUDA|GPU)\s)?(?:OOMs?|out[ -]of[ -]memory)\b "
+    r"(?:error )?(?:right |immediately |always |already )?(?:at|in|on|during|after|before|when|while|with)\b",
     re.IGNORECASE,
 )
 _HAPPENED_CHINESE = pattern(
@@ -83,12 +85,21 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"\b(?:in|at|during) (?:the )?(?:grad\w* clipping|clip_grad\w*)",
         ),
         ("merge", r"\bsave_pretrained_merged\b|\bmerg(?:e|ing) (?:the |my )?(?:lora|adapters?)\b"),
-        ("save", r"\b(?:model|checkpoint|weights|state) (?:is|are|was|were|gets?) (?:being )?saved\b|\btr(?:y|ied|ying) to save\b"),
-        ("resume", r"\b(?:when|while|after|once) (?:I |we |it )?resum(?:e|ed|es)\b|^resuming\b|\btr(?:y|ied|ying) to resume\b"),
+        (
+            "save",
+            r"\b(?:model|checkpoint|weights|state) (?:is|are|was|were|gets?) (?:being )?(?:saved|written|dumped)\b|\btr(?:y|ied|ying) to save\b|"
+            r"(?:[:;,]|\bbut|\band|\bthen) (?:on |in )?saving (?:the |a |my )?(?:final |full |whole |merged )?(?:model|checkpoint|weights|state)\b",
+        ),
+        (
+            "resume",
+            r"\b(?:when|while|after|once) (?:I |we |it )?resum(?:e|ed|es)\b|^resuming\b|\btr(?:y|ied|ying) to resume\b|"
+            r"\b(?:I|we) resum(?:e|ed) (?:the |my )?(?:training |run )?from\b",
+        ),
         (
             "load",
             r"\b(?:model|checkpoint|weights|shards) (?:is|are|was|were|gets?) (?:being )?(?:loaded|materiali[sz]ed)\b|"
-            r"\bloads? the (?:whole|full|entire) model\b|\b(?:at|on) load(?:ing)?\b",
+            r"\bloads? the (?:whole|full|entire) model\b|\b(?:at|on) load(?:ing)?\b|"
+            r"\b(?:at|in|during|on) (?:the )?(?:trainer|model|engine)(?:'s)? (?:init\w*|construction|creation|set-?up)\b",
         ),
         ("merge", r"\bmerge_and_unload\b|\b(?:when|while|during|on|after) (?:the )?merging\b"),
         ("save", r"\b(?:when|while|during|at|on|upon) (?:the )?(?:model |checkpoint |final )?saving\b|\bsave_(?:model|checkpoint|pretrained)\b"),
@@ -97,7 +108,7 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "load",
             r"\b(?:when|while|during|at) (?:the )?(?:model |weight )?loading\b|\bloading (?:of )?(?:the |my )?(?:checkpoint|model|weights|shards)\b.{0,60}%",
         ),
-        ("sync", r"\b(?:when|while|during|at|on) (?:the )?(?:weight[s ]?(?:sync\w*|update|transfer)|syncing|updating (?:the )?weights)"),
+        ("sync", r"\b(?:when|while|during|at|on|after) (?:the )?(?:first )?(?:weight[s ]?(?:sync\w*|update|transfer)|syncing|updating (?:the )?weights)"),
         ("rollout", r"\b(?:when|while|during|at|in) (?:the )?(?:rollouts?|generation|generating|sampling)\b"),
         (
             "eval",

@@ -144,3 +144,22 @@ def test_a_length_as_people_say_it(said: str, batch: int | None, length: int | N
 def test_what_is_denied_is_not_used(said: str, kind: str | None, strategy: str | None) -> None:
     found = {item.fact.field: item.fact.value for item in remarks_of(iter([("said:1", said)]))}
     assert (found.get("method.kind"), found.get("parallel.strategy")) == (kind, strategy)
+
+
+@pytest.mark.parametrize(
+    ("said", "framework"),
+    [
+        ("With verl on 8 cards it fails after the first sync", "verl"),
+        ("Megatron-LM TP=2 PP=2, no recompute", "megatron-lm"),
+        ("Unsloth with TRL's GRPOTrainer", "unsloth"),  # the outer one is what a user configures
+        ("TRL DPOTrainer(model, ref_model=None)", "trl"),
+        ("the HF Trainer with fsdp", "hf-trainer"),
+        ("see github.com/volcengine/verl for it", None),
+        ("axolotl and LLaMA-Factory", None),  # which of them?
+        ("should I use verl or OpenRLHF?", None),
+        ("I tried torchtune instead", None),
+    ],
+)
+def test_a_trainer_as_people_name_it(said: str, framework: str | None) -> None:
+    found = {item.fact.field: item.fact.value for item in remarks_of(iter([("said:1", said)]))}
+    assert found.get("framework.name") == framework

@@ -147,7 +147,7 @@ def test_an_error_that_a_sample_quotes_is_none_of_the_run() -> None:
 
 
 def test_the_engines_actual_share() -> None:
-    text = "Unsloth: vLLM loading Qwen/Qwen2.5-3B-Instruct with actual GPU Utilization = 88.47%\n" + OOM + "\n"
+    text = "Unsloth: vLLM loading Qwen/Qwen2.5-3B-Instruct with actual GPU Utilization = 88.47%\n" + OOM.replace("9.27", "1.13") + "\n"
     assert diagnose([("log.txt", text)]).findings[0].cause == "rollout-budget"
     small = diagnose([("log.txt", text.replace("88.47", "48.47"))])
     assert all(f.cause != "rollout-budget" for f in small.findings)
@@ -298,3 +298,18 @@ def test_a_death_without_figures_or_a_worry_is_none(said: str) -> None:
     report = diagnose([("said.txt", said)])
     assert report.evidence.failure is None
     assert len(report.evidence.samples) <= 1
+
+
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        ("Everything trains, but when the checkpoint gets written at step 500 I run out of GPU memory.", "save"),
+        ("I resume from checkpoint-1000 and immediately get CUDA out of memory, from scratch it works.", "resume"),
+        ("After the first weight sync the actor worker dies with CUDA out of memory.", "sync"),
+        ("Training is fine; saving the final model it runs out of GPU memory.", "save"),
+        ("OOM right at trainer init with ref_model=None.", "load"),
+    ],
+)
+def test_the_moment_in_words(said: str, phase: str) -> None:
+    failure = read([("said.txt", said)]).evidence.failure
+    assert failure is not None and failure.phase == phase
