@@ -20,7 +20,7 @@ AFTER = 8  # lines under the sentence that may show the place
 _MESSAGE = pattern(r"(?:[\w.]{0,40}(?:RuntimeError|OutOfMemoryError)\b|(?:CUDA|HIP|MPS|XPU)\b[\w ]{0,12} out of memory|[Tt]ried to allocate)")
 _LINK = pattern(r"github\.com/[\w.-]{1,80}/[\w.-]{1,80}/blob/[\w.-]{1,80}/([\w./-]{1,300}\.py)#L(\d{1,6})")
 _CODE = pattern(r"^\s{4,40}(?:[\w.\[\], ]{1,80} = )?[A-Za-z_][\w.]{0,80}\([^\n]{0,300}\)$")
-_SENTENCE = pattern(r"(?<=[.!?;])\s+(?=[A-Z`\"'(])|(?<=[\u3002\uff01\uff1f\uff1b?!])\s*(?=\S)")
+_SENTENCE = pattern(r"(?:(?<=[.!?;])|(?<=[.!?][\"')]))\s+(?=[A-Z`\"'(])|(?<=[\u3002\uff01\uff1f\uff1b?!])\s*(?=\S)")
 _RAN_OUT = pattern(
     r"\b(?:OOM|oom(?![-_.\w]))(?:s|ed|ing|-ing|'?d|-?killed)?\b|(?i:\bout[ -]of[ -](?:GPU |CUDA |V?RAM )?memory\b)|"
     r"\b(?:runs?|ran|running) out of (?:GPU |CUDA )?(?:memory|V?RAM)\b"
@@ -113,7 +113,7 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "eval",
             r"\b(?:as soon as|once|when) (?:the )?(?:evaluation|validation|eval) (?:starts|begins|runs)|"
-            r"\b(?:in|at|during|while|when|for|on) (?:the |my )?(?:evaluat\w+|validati\w+|validating|eval\b|eval(?:uation)? step)",
+            r"\b(?:in|at|during|while|when|for|on) (?:the |my )?(?:training )?(?:evaluat\w+|validati\w+|validating|eval\b|eval(?:uation)? step)",
         ),
         ("backward", r"\b(?:in|at|during|on) (?:the )?(?:first |second )?(?:loss\.)?backward\b"),
         ("forward", r"\b(?:in|at|during|on) (?:the )?forward\b"),

@@ -11,10 +11,10 @@ from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.run import Run
 
-_MEMORY = r"(?:memory|VRAM|RAM|footprint)"
+_MEMORY = r"(?:memory|VRAM|RAM|footprint|(?:GPU|CUDA) mem)"
 _UP = r"(?:increas\w+|grow\w*|ris(?:es|ing|e)|climb\w*|accumulat\w+|build\w* up|creep\w*|go(?:es|ing)? up|leak\w*)"
 _TIME = r"(?:batch|step|iteration|epoch|evaluation|validation|call|loop)\w*"
-_EACH = rf"(?:(?:each|every|per|successive|more) (?:\w+ ){{0,2}}{_TIME}|step by step|over time|steadily|gradually|continu\w+)"
+_EACH = rf"(?:(?:each|every|per|successive|more) (?:\w+ ){{0,2}}{_TIME}|step by step|over time|steadily|gradually|slowly|continu\w+)"
 _EVALUATION = pattern(r"\b(?:validat|evaluat|eval\b|test(?:ing)?\b|inference|predict)", re.IGNORECASE)
 _GROWS = pattern(
     rf"\b{_MEMORY}\b[^.?!;]{{0,80}}\b{_UP}\b[^.?!;]{{0,80}}\b{_EACH}\b|"

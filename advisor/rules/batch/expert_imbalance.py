@@ -6,7 +6,7 @@ import re
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import counters, observed
+from advisor.rules import counters, observed, told_ranks
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.run import Run
@@ -74,6 +74,20 @@ RULE = Rule(
             "one receives most tokens",
             "a router without balance sends any share of the tokens to one expert; its rank holds their activations (GShard, arXiv 2006.16668, section 2.2)",
             when=lambda _, e: observed.uneven_tokens(e),
+        ),
+        Mark(
+            "expert-imbalance-alone",
+            2.0,
+            "one rank alone",
+            "ranks of an expert group hold the same weights; what differs is how many tokens the router sends them",
+            when=lambda _, e: told_ranks.one_of_experts(e),
+        ),
+        Mark(
+            "expert-imbalance-unbalanced",
+            1.5,
+            "nothing balances the router, and no token is dropped",
+            "Megatron-LM arguments.py --moe-router-load-balancing-type none; Hugging Face router_aux_loss_coef 0; a capacity factor of none",
+            pattern=r"moe[-_]router[-_]load[-_]balancing[-_]type[=: ]+['\"]?none\b|router_aux_loss_coef[=: ]+0(?:\.0)?\b|\bdropless\b",
         ),
         Mark(
             "expert-imbalance-dispatch",

@@ -67,6 +67,23 @@ def _request(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "expert-stack") if run.job.method.base in QUANTISED else None
 
 
+_FOUR = r"(?:(?:4|8)[- ]?bit|int8|int4|nf4|qlora|quanti[sz]\w+|load_in_[48]bit)"
+_SAME = pattern(
+    rf"\b{_FOUR}\b[^.?!]{{0,60}}\b(?:same|identical|similar|as much|no less|unchanged|not (?:\w+ )?(?:reduced?|lower|less|smaller))\b[^.?!]{{0,40}}"
+    r"\b(?:bf16|fp16|16[- ]?bit|half precision|full precision|without|memory|VRAM|before)\b|"
+    rf"\b(?:memory|VRAM|usage|footprint)\b[^.?!]{{0,40}}\b(?:same|identical|unchanged|not (?:\w+ )?(?:reduced?|lower))\b[^.?!]{{0,40}}\b{_FOUR}\b",
+    re.IGNORECASE,
+)
+
+
+def _same(_run: Run, evidence: Evidence) -> str | None:
+    """A sentence says that the model takes as much with quantisation as without it."""
+    for line in evidence.lines:
+        if 20 <= len(line.text) <= 600 and _SAME.search(line.text) and not line.text.rstrip().endswith("?"):
+            return f"{line.where}: with quantisation it takes as much as without"
+    return None
+
+
 _MODULES = pattern(r"Linear4bit|Linear8bitLt|Params4bit|Int8Params|QuantLinear|WQLinear|HQQLinear|is_loaded_in_[48]bit|is_quantized")
 
 
@@ -104,6 +121,7 @@ RULE = Rule(
     applies=_applies,
     marks=(
         Mark("quantization-not-applied-told", 2.8, "as large as in 16 bit", "2 bytes a parameter; bitsandbytes holds half a byte or one", when=_told),
+        Mark("quantization-not-applied-same", 3.0, "as much as without", "half a byte or one a parameter, where 16 bit takes two", when=_same),
         Mark(
             "quantization-not-applied-mxfp4",
             4.5,

@@ -6,7 +6,7 @@ from advisor.arithmetic.outside import CONTEXT_EAGER, NCCL
 from advisor.deviation import foreign
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import counters, observed, processes
+from advisor.rules import counters, observed, processes, told_ranks
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.rules.situation import colocated, gpus
@@ -114,6 +114,13 @@ RULE = Rule(
         Mark("other-process-remainder", 4.0, "memory of others", "identity capacity = free + sum over processes (cudaMemGetInfo, NVML)", when=_remainder),
         Mark("other-process-unaccounted", 3.0, "not accounted for", "the same identity, with a context as large as it gets", when=_unaccounted),
         Mark("other-process-most", 1.5, "others hold most", "the same identity", when=_most),
+        Mark(
+            "other-process-first-alone",
+            -3.0,
+            "the first card alone",
+            "other ranks of the job are processes too: what they hold on the first card is no stranger's",
+            when=lambda _, e: told_ranks.first_alone(e),
+        ),
         Mark(
             "other-process-before-start",
             3.0,

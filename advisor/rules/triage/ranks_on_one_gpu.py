@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import observed, processes
+from advisor.rules import observed, processes, told_ranks
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.run import Run
@@ -73,6 +73,13 @@ RULE = Rule(
             "the first card fills",
             "torch.cuda: what runs before set_device makes its context, and its tensors, on device 0",
             when=lambda _, e: observed.first_card_fills(e),
+        ),
+        Mark(
+            "ranks-on-one-gpu-first-alone",
+            2.0,
+            "the first card alone",
+            "torch.cuda: what runs before set_device makes its context, and its tensors, on device 0; torch.load restores to the device that saved",
+            when=lambda _, e: told_ranks.first_alone(e),
         ),
         Mark(
             "ranks-on-one-gpu-code",

@@ -1,0 +1,41 @@
+"""What a reporter says of one rank among several: it alone fails, it alone holds more. And what that points to."""
+
+from __future__ import annotations
+
+import re
+
+from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
+
+LONGEST = 600  # characters of a line that is looked at
+_FAILS = r"(?:OOMs?|out[ -]of[ -]memory|fails?|failed|dies|crashe[sd]|runs? out)"
+_ONE = r"(?:rank|gpu|card|device|cuda)[ :#]?(\d{1,4})"
+_ALONE = pattern(
+    rf"\b{_FAILS}\b[^.?!]{{0,40}}\b(?:only )?on {_ONE} (?:only|alone)\b|\b{_FAILS}\b[^.?!]{{0,40}}\bonly (?:on|in|for) {_ONE}\b|"
+    rf"\b(?:only )?{_ONE}\b[^.?!]{{0,30}}\b{_FAILS}\b[^.?!]{{0,60}}\b(?:others?|rest|remaining)\b[^.?!]{{0,30}}\b(?:fine|ok(?:ay)?|less|free|not|never)\b|"
+    rf"\b{_ONE}\b[^.?!]{{0,30}}\b(?:holds?|uses?|has|takes?)\b[^.?!]{{0,20}}\bmore\b[^.?!]{{0,30}}\b(?:others?|rest|other (?:ranks|gpus|cards))\b",
+    re.IGNORECASE,
+)
+_EXPERTS = pattern(r"\b(?:mixture[ -]of[ -]experts|MoE|experts?|router|grouped[ _]?gemm|token[ _]dispatch\w*)\b", re.IGNORECASE)
+
+
+def alone(evidence: Evidence) -> tuple[int, str] | None:
+    """The rank or card that fails, or holds more, alone among several, and where that is written."""
+    for line in evidence.lines:
+        if 15 <= len(line.text) <= LONGEST and (found := _ALONE.search(line.text)) is not None and not line.text.rstrip().endswith("?"):
+            return int(next(group for group in found.groups() if group is not None)), line.where
+    return None
+
+
+def first_alone(evidence: Evidence) -> str | None:
+    """The first card or rank alone: what every process does before it chose a device happens there."""
+    found = alone(evidence)
+    return f"rank 0 or the first card alone fails or holds more, as is written in {found[1]}" if found is not None and found[0] == 0 else None
+
+
+def one_of_experts(evidence: Evidence) -> str | None:
+    """One rank other than the first, where the text speaks of experts: ranks that hold experts differ by the tokens that the router sends."""
+    found = alone(evidence)
+    if found is None or found[0] == 0 or not any(_EXPERTS.search(line.text) for line in evidence.lines):
+        return None
+    return f"rank {found[0]} alone fails or holds more, in a model with experts, as is written in {found[1]}"
