@@ -74,7 +74,7 @@ def facts_of(seen: Sequence[tuple[str, str, Any]]) -> Iterator[Ranked]:
             yield _fact("batch.token_budget", int(text), where, key)
 
 
-_PAIRS = lazily(r"(?<![\w.-])([A-Za-z]\w{0,40}(?:_\w{1,40})?)(?:\s?[=:]\s?)(\"[^\"]{0,80}\"|'[^']{0,80}'|[\w.\-/]{1,80})(?=[\s,;)]|$)")
+_PAIRS = lazily(r"(?<![\w.-])([A-Za-z]\w{0,40}(?:_\w{1,40})?)[\"']?(?:\s?[=:]\s?)(\"[^\"]{0,80}\"|'[^']{0,80}'|[\w.\-/]{1,80})(?=[\s,;)]|$)")
 
 
 _OF_MEMORY = lazily(

@@ -15,6 +15,7 @@ from advisor.run import Run
 from advisor.units import MIB, show
 
 _EVALUATION = pattern(r"eval|predict|valid", re.IGNORECASE)
+_OF_TRAINING = pattern(r"\W{0,2}(?:training |train |optimi[sz]er )?steps?\b", re.IGNORECASE)  # "at 1000/4000 steps when evaluation begins"
 _PROGRESS = pattern(r"(\d{1,8})/(\d{1,8})\b")  # tqdm
 _MODEL = pattern(
     r":forward$|:_call_impl$|:_wrapped_call_impl$|modeling_\w+\.py|nn/modules/|nn/functional\.py|loss_utils\.py|peft/tuners|:prediction_step|:compute_loss"
@@ -78,7 +79,7 @@ def _batches_passed(_run: Run, evidence: Evidence) -> str | None:
         return None
     for line in evidence.lines:
         found = _PROGRESS.search(line.text) if _EVALUATION.search(line.text) else None
-        if found and 1 < int(found.group(1)) < int(found.group(2)):
+        if found and 1 < int(found.group(1)) < int(found.group(2)) and not _OF_TRAINING.match(line.text[found.end() :]):
             return f"{found.group(1)} of {found.group(2)} evaluation batches went through before it failed ({line.where})"
     return None
 
