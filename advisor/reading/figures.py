@@ -37,8 +37,12 @@ _CARD = lazily(
     re.IGNORECASE,
 )
 _SIZE = lazily(r"\b(?:max(?:imum)?|total|free|available|usable|host|cpu|system|virtual)[\s_-]{0,2}$", re.IGNORECASE)  # what a card has, or is of the host
-_HEADING = lazily(r"\b(?:gpu|cuda|vram|mem(?:ory)?|alloc(?:ated)?|reserved|nvidia-smi)\b", re.IGNORECASE)
-_ROW = lazily(r"^\s*(\d{1,9})[\s,;:|]{1,8}(\d{1,12}(?:\.\d{1,9})?)\s*$")
+_HEADING = lazily(r"(?<![a-z])(?:gpu|cuda|vram|mem(?:ory)?|alloc(?:ated)?|reserved|nvidia-smi)(?![a-z])", re.IGNORECASE)
+_ROW = lazily(  # "100  1834", "step 100: 1834", "micro batch 20   22.5 GiB"
+    r"^[\s|]*(?:(?:global |micro |mini |training )?(?:step|batch|iter(?:ation)?|epoch|update|trial|round)s?[ :#=]{1,4})?"
+    r"(\d{1,9})(?:[\s,;:|]|->|→){1,8}(\d{1,12}(?:\.\d{1,9})?)\s*(GiB|GB|MiB|MB)?[\s|]*$",
+    re.IGNORECASE,
+)
 
 
 class Found(NamedTuple):
@@ -96,12 +100,12 @@ def bytes_of(number: str, unit: str | None) -> int | None:
 def columns(text: Excerpt) -> Iterator[Sample]:
     """Rows of a step and a bare number under a line that speaks of memory: ``step  mem`` above ``0 1834``."""
     yield from _named_columns(text)
-    rows: list[tuple[str, int, str, int | None]] = []
+    rows: list[_Row] = []
     told: str | None = None
     for line in text.lines:
         row = _ROW.match(line.text)
         if row is not None and told is not None:
-            rows.append((text.where(line), int(row[1]), row[2], line.rank))
+            rows.append((text.where(line), int(row[1]), row[2], row[3], line.rank))
             continue
         yield from _column(told, rows)
         rows = []
@@ -126,10 +130,14 @@ def _named_columns(text: Excerpt) -> Iterator[Sample]:
             yield Sample(text.where(line), label, int(step[1]) if step else number, line.rank, device_used_bytes=bytes_of(m[1], m[2]))
 
 
-def _column(told: str | None, rows: list[tuple[str, int, str, int | None]]) -> Iterator[Sample]:
+_Row = tuple[str, int, str, str | None, int | None]  # place, count, figure, unit, rank
+
+
+def _column(told: str | None, rows: list[_Row]) -> Iterator[Sample]:
     if told is None or len(rows) < LEAST_ROWS or any(b[1] <= a[1] for a, b in pairwise(rows)):
         return
-    largest = max(float(number) for _, _, number, _ in rows)
+    largest = max(float(number) for _, _, number, _, _ in rows)
     scale = GIB if largest < 256 else MIB if largest < BARE_MIB[1] else 1
-    for where, step, number, rank in rows:
-        yield Sample(where, told, step, rank, allocated_bytes=round(float(number) * scale))
+    for where, step, number, unit, rank in rows:
+        value = bytes_of(number, unit) if unit else round(float(number) * scale)
+        yield Sample(where, told, step, rank, allocated_bytes=value)

@@ -28,7 +28,9 @@ NAMES: Mapping[str, frozenset[str]] = {
         "batch_size_per_device", "device_batch_size", "micro_bsz", "train_micro_batch_size",
     }),
     "eval.micro_batch": frozenset({"valid_batch_size", "val_batch_size", "eval_batch_size", "test_batch_size", "batch_size_val", "batch_size_eval"}),
-    "batch.seq_len": frozenset({"seq_len", "seq_length", "max_seq_len", "max_seq_length", "sequence_length", "block_size", "context_length", "ctx_len"}),
+    "batch.seq_len": frozenset({
+        "seq_len", "seq_length", "max_seq_len", "max_seq_length", "sequence_length", "block_size", "max_target_length", "context_length", "ctx_len",
+    }),
     "batch.gradient_accumulation": frozenset({"accum_count", "accumulation_steps", "accumulate_grad_batches", "grad_accum_steps", "grad_accum", "update_freq"}),
     "parallel.expert": frozenset({"ep", "ep_size", "expert_parallel_size", "expert_model_parallel_size", "expert_parallel"}),
     "method.rank": frozenset({"lora_rank", "lora_r", "lora_dim"}),

@@ -23,7 +23,7 @@ _CODE = pattern(r"^\s{4,40}(?:[\w.\[\], ]{1,80} = )?[A-Za-z_][\w.]{0,80}\([^\n]{
 _SENTENCE = pattern(r"(?:(?<=[.!?;])|(?<=[.!?][\"')]))\s+(?=[A-Z`\"'(])|(?<=[\u3002\uff01\uff1f\uff1b?!])\s*(?=\S)")
 _RAN_OUT = pattern(
     r"\b(?:OOM|oom(?![-_.\w]))(?:s|ed|ing|-ing|'?d|-?killed)?\b|(?i:\bout[ -]of[ -](?:GPU |CUDA |V?RAM )?memory\b)|"
-    r"\b(?:runs?|ran|running) out of (?:GPU |CUDA )?(?:memory|V?RAM)\b"
+    r"\b(?:runs?|ran|running) out of (?:GPU |CUDA )?(?:memory|V?RAM)\b|\bRESOURCE_EXHAUSTED\b"
 )
 _RAN_OUT_CHINESE = pattern(
     r"(?i:(?<![A-Za-z])oom(?![A-Za-z]))(?=[^A-Za-z]*[\u4e00-\u9fff])|(?<=[\u4e00-\u9fff])\s?(?i:oom(?![A-Za-z]))|显存(?:还是|仍然|依然)?(?:不够|不足|溢出|爆|炸)|[爆炸](?:了)?显存|显存.{0,6}OOM|"

@@ -23,7 +23,7 @@ from advisor.job import JobError
 from advisor.reading.literals import Words, needed
 from advisor.reading.pattern import pattern
 from advisor.report import CouldNotTell, Finding, Says
-from advisor.rules import counters, host, observing, points, residual, slopes
+from advisor.rules import counters, host, kept, observing, points, residual, slopes
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import TIERS, Mark, Rule
 from advisor.rules.situation import uncertain
@@ -99,7 +99,7 @@ def judge(run: Run, evidence: Evidence) -> Judgement:
             if not any(s.speaks_for for s in says):
                 cleared.append((rule.id, rule.cleared))
                 continue
-            says = (*says, *observing.told(rule, faulted or run, evidence), *host.against(rule.id, evidence))
+            says = (*says, *observing.told(rule, faulted or run, evidence), *host.against(rule.id, evidence), *kept.against(rule.id, evidence))
             weighed.append(_Weighed(rule, rule.prior + sum(s.weight for s in says), says, faulted))
         if fault.said is not None:
             could_not_tell.append(CouldNotTell(rule.id, fault.said))

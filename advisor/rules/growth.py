@@ -167,6 +167,17 @@ def in_backward(evidence: Evidence) -> tuple[Sample, Sample] | None:
     return (points[0], points[-1]) if rises else None
 
 
+_MICRO = pattern(r"\bmicro[ _-]?batch(?:es)?\b", re.IGNORECASE)
+
+
+def within_update(evidence: Evidence) -> str | None:
+    """The sentence where allocated bytes rise evenly from micro batch to micro batch of one optimizer step; else ``None``."""
+    for series in allocated(evidence):
+        if series.even and not _steps_differ(series) and _MICRO.search(series.label):
+            return f"it rises from micro batch to micro batch, before any optimizer step ({series.where})"
+    return None
+
+
 _CLEANED = pattern(
     r"\b(?:fail\w*|OOM\w*|caught|retr(?:y|ying|ied)|except\w*|after (?:del\b|deleting|gc|empty_?cache|clean\w*|clear\w*|freeing|the (?:error|failure)))|"
     r"\b(?:del \w+|gc\.collect|empty_cache)\b",
@@ -213,9 +224,22 @@ def fills(evidence: Evidence) -> str | None:
         if share >= FILLS:
             ahead = series.values[-1] + series.slope
             capacity = evidence.failure.capacity_bytes if evidence.failure is not None else None
+            if (missing := _missing(evidence)) is not None and series.values[-1] - series.values[0] > KEPT_OVER_MISSING * missing:
+                return f"{show(series.values[-1] - series.values[0])} came step by step, and {show(missing)} more would have been enough"
             if capacity is not None and ahead > 0.9 * capacity:
                 return f"{share:.0%} of what is held at step {series.steps[-1]:,} came step by step, and one more step fills the card"
     return None
+
+
+KEPT_OVER_MISSING = 2  # times: half of what was kept would have been room enough
+
+
+def _missing(evidence: Evidence) -> int | None:
+    """What the failed request lacked, bytes; ``None`` where the text does not say, or room was there and in pieces."""
+    failure = evidence.failure
+    if failure is None or failure.requested_bytes is None or failure.free_bytes is None or failure.requested_bytes <= failure.free_bytes:
+        return None
+    return failure.requested_bytes - failure.free_bytes
 
 
 def growing_card(evidence: Evidence) -> str | None:

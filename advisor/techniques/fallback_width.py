@@ -125,7 +125,7 @@ def expandable_segments(run: Run) -> Run | NotApplicable:
     freed = cured(run, "fragmentation")
     if allocator.get("expandable_segments") is True and freed is None:
         return NotApplicable("expandable segments are on already")
-    if sleeping_engine(run):
+    if sleeping_engine(run) and run.job.framework.name != "verl":  # verl turns them off before its engine wakes (utils/device.py set_expandable_segments)
         return NotApplicable("vLLM's sleep mode brings an allocator of its own (cumem), which refuses expandable segments")
     if run.job.framework.cuda_graphs:
         return NotApplicable("captured CUDA graphs hold their pool at fixed addresses; expandable segments with graphs were not safe in every release")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.rules import compared
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import in_phase
+from advisor.rules.situation import DIVIDES_GRADIENTS, in_phase
 from advisor.run import Run
+
+MORE, SAME = 1.05, 0.03  # of a figure: what a second gradient buffer adds at least, and what two figures of one peak may differ by
 
 
 def _jax(run: Run, evidence: Evidence) -> str | None:
@@ -15,6 +18,19 @@ def _jax(run: Run, evidence: Evidence) -> str | None:
     if failure is None or failure.backend != "jax" or steps < 2:
         return None
     return f"accumulation over {steps} micro batches keeps a second gradient buffer as large as the parameters"
+
+
+def _tried(run: Run, evidence: Evidence) -> str | None:
+    """Accumulation costs the same whatever the number of micro batches: one buffer as large as the parameters."""
+    if run.job.parallel.strategy in DIVIDES_GRADIENTS:
+        return None  # there it may be whole gradients that wait undivided
+    figures = compared.by_value(evidence, "(?:gradient_accumulation(?:_steps)?|grad_accum(?:ulation)?(?:_steps)?|accumulate_grad_batches)")
+    if len(figures) < 3 or figures[0][0] != 1:
+        return None
+    one, some, many = figures[0][1], figures[1][1], figures[-1][1]
+    if some.value < MORE * one.value or abs(many.value - some.value) > SAME * some.value:
+        return None
+    return f"{one.says} with one micro batch a step, {some.says} with {figures[1][0]} and {many.says} with {figures[-1][0]} ({many.where}): one more buffer"
 
 
 def _fp32_buffer(run: Run, evidence: Evidence) -> str | None:
@@ -31,6 +47,7 @@ RULE = Rule(
     prior=-1.2,
     marks=(
         Mark("gradient-buffer-wide-jax", 3.5, "accumulation buffer", "optax.MultiSteps state acc_grads: one leaf for each parameter", when=_jax),
+        Mark("gradient-buffer-wide-tried", 3.5, "the same for any number of micro batches", "an accumulator is one leaf for each parameter", when=_tried),
         Mark(
             "gradient-buffer-wide-fp32",
             1.2,
@@ -71,6 +88,11 @@ RULE = Rule(
     ),
     remedies=("narrow-gradient-buffer", "zero-2", "smaller-micro-batch"),
     fires=(
+        Example(
+            "as much with two as with four",
+            text="gradient_accumulation_steps=1, peak memory 11.4 GiB\ngradient_accumulation_steps=2, peak memory 16.6 GiB\n"
+            "gradient_accumulation_steps=4, peak memory 16.6 GiB\n" + "It runs out of GPU memory with accumulation.\n",
+        ),
         Example(
             "Megatron's fp32 buffer",
             job=job(

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
+
 from advisor.deviation import ineffective
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import compared, remainder
 from advisor.rules.growth import rise_within_step
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.situation import DIVIDES_GRADIENTS, in_phase, near
 from advisor.run import Run
-from advisor.units import show
+from advisor.units import GIB, show
 
 RISES = 1.25  # below it: gradients that outlive a forward pass, and the allocator's cache
 ON_ACCELERATE = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate"})
@@ -34,9 +38,28 @@ def _rise(run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+_STEP = pattern(r"micro[ -]?batch|backward|accumulat|\bupdate\b", re.IGNORECASE)
+_SIZE = pattern(r"(?<![\w.])(\d{1,4}(?:\.\d{1,3})?) ?(?:GiB|GB)\b")
+
+
+def _row(run: Run, evidence: Evidence) -> str | None:
+    """Two figures of one row of a table, before and after a micro batch, apart by the whole model's gradients in fp32."""
+    shape = run.architecture
+    if shape is None or run.job.parallel.strategy not in DIVIDES_GRADIENTS or not any(_STEP.search(line.text) for line in evidence.lines):
+        return None
+    for line in evidence.lines:
+        sizes = [round(float(size) * GIB) for size in _SIZE.findall(line.text)] if len(line.text) <= 200 else []
+        for before, after in pairwise(sizes):
+            if near(after - before, shape.parameters * 4, 0.03):
+                return f"{line.where}: a rise of {show(after - before)}, the whole model's gradients at 4 bytes, where each rank should keep a share"
+    return None
+
+
 def _accumulates(run: Run, evidence: Evidence) -> str | None:
     steps, sync = run.job.batch.gradient_accumulation or 1, run.job.parallel.sync_each_microbatch
     divided = run.job.parallel.strategy in ("fsdp1", "fsdp2")
+    if steps == 1 and divided and sync is False and run.facts["parallel.sync_each_microbatch"].kind in ("stated", "read"):
+        return "gradients are to be divided after the last micro batch only" if in_phase(evidence, "backward", "step") else None
     if steps > 1 and divided and sync is False and in_phase(evidence, "backward", "step"):
         return f"gradients are accumulated over {steps} micro batches without being divided in between"
     return None
@@ -76,6 +99,13 @@ RULE = Rule(
     applies=_applies,
     marks=(
         Mark("gradients-unsharded-rise", 4.0, "a whole gradient", "FSDP no_sync keeps unsharded gradients until the last micro batch", when=_rise),
+        Mark(
+            "gradients-unsharded-row",
+            4.0,
+            "a whole gradient",
+            "FSDP no_sync keeps unsharded gradients until the last micro batch",
+            when=lambda run, e: None if _rise(run, e) else _row(run, e),
+        ),
         Mark(
             "gradients-unsharded-remainder",
             1.0,

@@ -45,6 +45,13 @@ RULE = Rule(
         ),
         Mark("retained-graph-fills", 2.0, "what grows fills the card", "a steady footprint fails in its first steps", when=lambda _, e: growth.fills(e)),
         Mark(
+            "retained-graph-micro-batches",
+            1.0,
+            "it grows within one step",
+            "between micro batches only gradients are kept, of one size: what adds up is what the loop keeps of each forward pass",
+            when=lambda _, e: growth.within_update(e),
+        ),
+        Mark(
             "retained-graph-growth-card",
             2.2,
             "the card fills with the steps",

@@ -40,11 +40,27 @@ def _loads(evidence: Evidence) -> bool:
     )
 
 
+def _by_design(run: Run) -> bool:
+    """Whether the framework keeps fp32 weights on purpose: as the masters that its optimizer steps (verl's FSDP engine where all weights are trained)."""
+    name = run.job.framework.name
+    return name in FP32_BY_DESIGN or (name == "verl" and run.job.method.kind == "full")
+
+
+def _less_held(run: Run, evidence: Evidence) -> str | None:
+    """In a step less is allocated than the weights alone would take in fp32."""
+    whole = weight_bytes(run, 4, evidence)
+    held = min((s.allocated_bytes for s in evidence.samples if s.allocated_bytes and s.step is not None), default=None)
+    if whole is None or held is None or run.job.method.base in QUANTISED or run.job.offload.parameters not in (None, "none"):
+        return None
+    share = whole // max(1, (run.job.parallel.shard or 1) * (run.job.parallel.tensor or 1) * (run.job.parallel.pipeline or 1))
+    return f"{show(held)} are allocated in a step, where the weights alone would take {show(share)} in fp32" if held < 0.8 * share else None
+
+
 def _default(run: Run, evidence: Evidence) -> str | None:
     fact = run.facts.get("precision.weights")
     if run.job.precision.weights != "fp32" or run.job.method.base in QUANTISED or fact is None or fact.kind in ("stated", "read"):
         return None
-    if run.job.framework.name in FP32_BY_DESIGN or _dtype_given(evidence) or (fact.kind == "assumed" and run.job.model.name is None):
+    if _by_design(run) or _dtype_given(evidence) or (fact.kind == "assumed" and run.job.model.name is None):
         return None
     if evidence.failure is None and run.missing:
         return None  # nothing failed, and what a run of unknown size would take is unknown: no more than that a line is not there
@@ -169,6 +185,7 @@ RULE = Rule(
         ),
         Mark("default-fp32-weighty", 1.0, "much of the card", "the estimate's ledger", when=_weighty),
         Mark("default-fp32-decides", 4.0, "the width decides", "the estimate's ledger, with the weights in 16 bits", when=_decides),
+        Mark("default-fp32-less-held", -4.0, "less than fp32 weights", "4 bytes a parameter, against what is printed as allocated", when=_less_held),
         Mark("default-fp32-asked", -2.5, "fp32 was asked for", "from_pretrained(torch_dtype=torch.float32)", when=_asked_for),
         Mark("default-fp32-sixteen", -1.5, "dtype given", "from_pretrained(torch_dtype=...)", when=_sixteen),
         Mark("default-fp32-beyond", 2.0, "more than 16-bit weights", "4 bytes a parameter", when=_beyond_sixteen),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
+from advisor.report import Doing
 from advisor.rules import counters, growth, snapshots
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.rules.tensors import WHOLE
 from advisor.run import Run
+from advisor.techniques.conditions import sleeping_engine
 from advisor.units import show
 
 
@@ -130,11 +132,26 @@ def _without_expandable(run: Run, evidence: Evidence) -> Form | None:
     refused = any(_UNSUPPORTED.search(line.text) for line in evidence.lines)
     windows = "windows" in (run.job.framework.versions or {})
     if not on and not refused and not windows:
-        return None
+        return _between_engine_and_trainer(run)
     if windows:
         return Form(f"{RULE.title} (PyTorch has no expandable segments on Windows)", ("bounded-shapes", "empty-cache"))
     why = "expandable segments are on already" if on and not refused else "expandable segments are refused here"
     return Form(f"{RULE.title} ({why})", ("bounded-shapes", "empty-cache"))
+
+
+def _between_engine_and_trainer(run: Run) -> Form | None:
+    """verl's trainer and a vLLM that sleeps share a process: segments may grow while the trainer works, and only then."""
+    if run.job.framework.name != "verl" or not sleeping_engine(run):
+        return None
+    lines = {
+        "verl": (
+            "pip install -U 'verl>=0.6'   # turns expandable segments on once the engine sleeps, and off before it wakes",
+            "set_expandable_segments(True)   # verl.utils.device, before update_actor: the same by hand",
+        )
+    }
+    why = "The environment variable would hold for the engine too, whose own allocator (cumem) refuses it: verl switches it between the two."
+    doing = Doing("Let segments grow while the trainer works", why, lines)
+    return Form(RULE.title, ("expandable-segments", "bounded-shapes", "empty-cache"), {"expandable-segments": doing})
 
 
 RULE = Rule(
