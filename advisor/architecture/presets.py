@@ -25,7 +25,11 @@ _VARIANT = re.compile(r"[-_](?:instruct|chat|base|it|pt|sft|dpo)(?:[-_](?:hf|v\d
 
 
 class Preset(Struct, frozen=True):
-    """A known model. ``match`` says how the asked name led here where it is not the model's own name."""
+    """A known model. ``match`` says how the asked name led here where it is not the model's own name.
+
+    ``checkpoint_dtype``: the dtype of the floating tensors in its checkpoint where it is known to be fp32; else ``None``, which is 16 bit in
+    all but few of the models here. transformers 5 loads in it unless told otherwise (modeling_utils ``_get_dtype``, dtype "auto").
+    """
 
     hub_id: str
     aliases: tuple[str, ...]
@@ -35,6 +39,7 @@ class Preset(Struct, frozen=True):
     verified: bool
     source: str
     note: str = ""
+    checkpoint_dtype: str | None = None
     match: str = ""
 
 
@@ -66,6 +71,7 @@ def _load(stem: str, match: str) -> Preset:
         verified=bool(data.get("verified")),
         source=data.get("source") or "",
         note=data.get("note") or "",
+        checkpoint_dtype=data.get("checkpoint_dtype"),
         match=match,
     )
 
@@ -92,6 +98,14 @@ def find(name: str) -> Preset | None:
             if form in tails:
                 return _load(tails[form], f"{name.strip()!r} without its suffix is its name; the same shape is assumed")
     return None
+
+
+def checkpoint_dtype(name: str | None) -> str | None:
+    """The dtype of a model's checkpoint by the model's own name; ``None`` where it is not known, as it is not for a variant that was saved anew."""
+    preset = find(name or "")
+    if preset is None or preset.match or (_VARIANT.search((name or "").strip()) and not _VARIANT.search(preset.hub_id)):
+        return None
+    return preset.checkpoint_dtype
 
 
 def names() -> tuple[str, ...]:

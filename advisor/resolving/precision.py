@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from advisor.architecture import presets
 from advisor.frameworks.derive import AS_LOADED
 from advisor.resolving import family, method
 from advisor.resolving.draft import Draft
@@ -50,6 +51,9 @@ def _compute(draft: Draft, loaded: str | None) -> None:
         draft.infer("precision.compute", loaded or weights, "without mixed precision the weights' dtype is computed in")
     if weights in _LOW:
         draft.infer("precision.compute", weights, f"the weights are held in {weights}")
+    if draft.get("precision.mixed") == "none" and draft.framework in family.HF_LOADED and draft.get("parallel.strategy") not in family.ZERO:
+        value, why, _ = _load_default(draft, "fp16" if _without_bf16(draft) else "bf16")
+        draft.settle("precision.compute", value, "assumed", f"without mixed precision the weights' dtype is computed in: {why}")
     draft.table("precision.compute", alternatives=("bf16", "fp16", "fp32"))
     if loaded in _LOW:
         draft.infer("precision.compute", loaded, f"the weights are loaded in {loaded}")
@@ -111,7 +115,11 @@ def _fsdp(draft: Draft, loaded: str | None, low: str, full: bool) -> None:
     if framework in family.ACCELERATE and full:
         place = "fsdp_utils.py fsdp2_prepare_model" if draft.get("parallel.strategy") == "fsdp2" else "accelerator.py"
         draft.infer("precision.weights", "fp32", f"accelerate {place} widens trained shards to fp32")
-    draft.infer("precision.weights", "fp32" if full else loaded or low, "fp32 shards are stepped" if full else "frozen weights stay as loaded")
+    if full or loaded or framework not in family.ACCELERATE:
+        draft.infer("precision.weights", "fp32" if full else loaded or low, "fp32 shards are stepped" if full else "frozen weights stay as loaded")
+        return
+    value, why, others = _load_default(draft, low)
+    draft.settle("precision.weights", value, "default", why, where=framework, alternatives=others)
 
 
 def _autocast(draft: Draft, loaded: str | None, low: str, full: bool) -> None:
@@ -149,7 +157,7 @@ def _load_default(draft: Draft, low: str) -> tuple[str, str, tuple[Any, ...]]:
 def _checkpoint_dtype(draft: Draft) -> str | None:
     config = draft.get("model.config")
     stored = str((config or {}).get("dtype") or (config or {}).get("torch_dtype") or "").removeprefix("torch.")
-    return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(stored)
+    return {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}.get(stored) or presets.checkpoint_dtype(draft.get("model.name"))
 
 
 def _reduce(draft: Draft, mixed: str | None) -> None:

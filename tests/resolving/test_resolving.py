@@ -319,3 +319,33 @@ def test_a_dtype_that_the_card_lacks_is_replaced_by_one_that_it_has(gpu: str, co
     job = {"version": 1, "model": {"name": "meta-llama/Llama-3.1-8B"}, "hardware": {"gpu": gpu}, "precision": {"compute": compute}}
     said = [note for note in contradictions(resolve(read_job(job))) if "no " + compute in note]
     assert len(said) == 1 and said[0].endswith(f"Use {use}.")
+
+
+@pytest.mark.parametrize(
+    ("name", "transformers", "weights", "open_to"),
+    [
+        ("openai-community/gpt2", "4.50.0", "fp32", ()),
+        ("openai-community/gpt2", "5.24.0", "fp32", ()),  # its checkpoint is fp32
+        ("google-bert/bert-base-uncased", None, "fp32", ()),
+        ("allenai/OLMo-2-1124-7B", "5.24.0", "fp32", ()),
+        ("allenai/OLMo-2-1124-7B-Instruct", "5.24.0", "bf16", ()),  # a variant's checkpoint is its own
+        ("Qwen/Qwen2.5-0.5B", "5.24.0", "bf16", ()),
+        ("Qwen/Qwen2.5-0.5B", "4.50.0", "fp32", ("bf16",)),
+        ("Qwen/Qwen2.5-0.5B", None, "bf16", ("fp32",)),
+    ],
+)
+def test_weights_without_a_named_dtype_are_those_of_the_checkpoint_from_transformers_5_on(
+    name: str, transformers: str | None, weights: str, open_to: tuple[str, ...]
+) -> None:
+    versions = {"transformers": transformers} if transformers else {}
+    found = run(model={"name": name}, framework={"name": "hf-trainer", "versions": versions}, precision={"mixed": "autocast", "compute": "bf16"})
+    assert (found.job.precision.weights, found.job.precision.compute, found.job.precision.mixed) == (weights, "bf16", "autocast")
+    assert found.facts["precision.weights"].alternatives == open_to
+    assert run(model={"name": name}, framework={"name": "hf-trainer", "versions": versions}, precision={"mixed": "none"}).job.precision.compute == weights
+
+
+def test_a_frozen_base_of_an_fp32_checkpoint_is_sharded_in_fp32() -> None:
+    parallel, method = {"strategy": "fsdp2", "shard": 2}, {"kind": "lora"}
+    found = run(model={"name": "openai-community/gpt2"}, framework={"name": "hf-trainer"}, parallel=parallel, method=method)
+    assert found.job.precision.weights == "fp32"
+    assert run(framework={"name": "hf-trainer", "versions": {"transformers": "5.24.0"}}, parallel=parallel, method=method).job.precision.weights == "bf16"
