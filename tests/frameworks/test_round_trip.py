@@ -183,7 +183,21 @@ def test_parsed_is_bounded() -> None:
 
 
 BUILT_ON = frozenset(
-    {"slime", "ms-swift-megatron", "deepspeed-chat", "fairseq", "skyrl", "trlx", "openmmlab", "nemo-automodel", "gpt-neox", "nanotron", "olmo", "xtuner"}
+    {
+        "slime",
+        "ms-swift-megatron",
+        "deepspeed-chat",
+        "fairseq",
+        "skyrl",
+        "trlx",
+        "openmmlab",
+        "nemo-automodel",
+        "gpt-neox",
+        "nanotron",
+        "olmo",
+        "xtuner",
+        "lightning",
+    }
 )  # a job names what these are built on; their own defaults are facts of the reader
 
 
