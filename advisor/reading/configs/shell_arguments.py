@@ -32,6 +32,8 @@ NO_PROGRAM = frozenset(
     | {"shift", "break", "continue", "shopt", "ps", "xargs", "date", "hostname", "dirname", "basename", "seq", "sort", "wc", "rsync", "ssh", "scp", "getopts"}
 )
 
+_POSITIONAL = {"litgpt": "checkpoint_dir"}  # litgpt 0.4 and later __main__.py (jsonargparse): the first word behind the subcommand
+
 
 class Arguments:
     """Takes commands apart into keys of ``parsed``.
@@ -90,6 +92,8 @@ class Arguments:
         words = [word for word in program if word not in ("sudo", "nohup", "time", "exec", "eval", "env")]
         if words and words[0] not in NO_PROGRAM:
             self.parsed.programs.append((" ".join(words)[:500], *self.where(words[0], start)))
+            if (key := _POSITIONAL.get(words[0])) is not None and len(words) >= 3:
+                self.parsed.add(Key(key, words[2], *self.where(words[2][:40], start), scope=_scope_of(program)))
 
     def flag(self, words: Sequence[str], at: int, start: int, scope: str) -> int:
         """One flag and its values. Returns the position behind them."""
