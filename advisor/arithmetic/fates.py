@@ -17,6 +17,7 @@ CONVERTED = frozenset({
     "mixtral", "minimax", "minimax_m2", "qwen2_moe", "qwen3_moe", "afmoe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe", "glm4_moe",
     "glm4_moe_lite", "glm4v_moe", "qwen3_next", "hunyuan_v1_moe", "flex_olmo", "olmoe", "exaone_moe", "cohere2_moe",
 })  # fmt: skip
+AT_LOAD = frozenset({"nf4", "fp4", "int8"})  # bitsandbytes' layouts: made of the nn.Linear modules that are there when a model is loaded
 ATTENTION_QV = ("q_proj", "v_proj", "query_key_value", "qkv_proj", "c_attn", "Wqkv", "query", "value", "q", "v", "qkv")
 
 
@@ -25,6 +26,9 @@ def experts_are_linear(arch: Architecture, job: Job) -> bool:
 
     transformers holds most families' experts as modules before version 5 and as one 3-D parameter a layer since; a few families were
     always fused. GPTQ and AWQ checkpoints are made of linear modules whatever the version.
+
+    transformers 5 leaves fused experts in 16 bit (integrations/bitsandbytes.py replace_with_bnb_linear looks for ``nn.Linear``), where most
+    of such a model is: who quantises one has the version that does it, unless a version is named (:func:`version_open`).
     """
     if job.method.base in ("gptq-int4", "awq-int4"):
         return True
@@ -32,8 +36,17 @@ def experts_are_linear(arch: Architecture, job: Job) -> bool:
         return True  # axolotl quantize_moe_experts quantises the fused tensors too
     if (job.model.source or "huggingface") != "huggingface" or arch.model_type in FUSED_EXPERTS:
         return False
+    if version_open(arch, job):
+        return True
     major = re.match(r"(\d+)", (job.framework.versions or {}).get("transformers", ""))
     return major is not None and int(major.group(1)) < 5
+
+
+def version_open(arch: Architecture, job: Job) -> bool:
+    """Whether a version that nobody names decides if most of the model is quantised: bitsandbytes over a family whose experts became one parameter."""
+    named = "transformers" in (job.framework.versions or {})
+    hub = (job.model.source or "huggingface") == "huggingface" and job.framework.name != "axolotl"
+    return not named and hub and job.method.base in AT_LOAD and arch.model_type in CONVERTED
 
 
 def experts_adapted(arch: Architecture, job: Job) -> bool:

@@ -18,6 +18,7 @@ from advisor import knowledge
 from advisor.architecture import Architecture
 from advisor.arithmetic.blocks.scans import PYTHON
 from advisor.arithmetic.context import CannotEstimate
+from advisor.arithmetic.fates import version_open
 from advisor.arithmetic.logits import IN_GRAPH
 from advisor.arithmetic.outside import AT_LEAST, AT_MOST
 from advisor.evidence import Fact
@@ -29,6 +30,7 @@ from advisor.run import Run
 PACKAGE = {"huggingface": "transformers", "remote-code": "transformers"}
 # Versions on the two sides of what changes most: the loss's copies (transformers 4.46, 4.49; losses.py), inputs kept by 4-bit layers (settings.keeps_input)
 DECIDING = {"transformers": ("4.44.2", "4.48.1"), "bitsandbytes": ("0.43.3",)}
+FUSES = "5.0.0"  # experts are one parameter from here on, which bitsandbytes leaves as it is (fates.experts_are_linear)
 SHORTER, REACHED = 4, 1024  # samples may stay at a quarter of a bound, but a bound of 1,024 is reached: Alpaca's longest has 1,034 to 1,304 tokens
 MOST_FACTS = 16  # more than any job of the corpus leaves open; this bounds the work
 TOTALS = ("max_allocated", "max_reserved", "device_used", "host")
@@ -183,7 +185,10 @@ def _other_versions(run: Run) -> list[tuple[str, list[Change]]]:
     package = PACKAGE.get(source, "bitsandbytes" if source == "litgpt" and run.job.method.base in ("nf4", "fp4") else "")
     if package not in DECIDING or package in known:
         return []
-    return [(f"framework.versions.{package}", [partial(_of_version, package=package, version=version) for version in DECIDING[package]])]
+    deciding = DECIDING[package]
+    if package == "transformers" and run.architecture is not None and version_open(run.architecture, run.job):
+        deciding = (*deciding, FUSES)
+    return [(f"framework.versions.{package}", [partial(_of_version, package=package, version=version) for version in deciding])]
 
 
 def _shorter(run: Run) -> Run | None:

@@ -11,7 +11,7 @@ from advisor.arithmetic.attention_scores import added_mask, capped, expands, flo
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.dtypes import bytes_of
-from advisor.arithmetic.fates import experts_adapted, experts_are_linear
+from advisor.arithmetic.fates import experts_adapted, experts_are_linear, version_open
 from advisor.arithmetic.parameters import ADAPTED, ATTENTION_QV
 
 LITGPT_DROPOUT = 0.05
@@ -129,7 +129,8 @@ def experts_of(ctx: Context) -> Literal["loop", "grouped", "megatron"]:
         return "megatron"
     if ctx.source == "torchtitan" or (ctx.source == "remote-code" and ctx.compiled):
         return "grouped"
-    return "grouped" if ctx.at_least("transformers", 5) and ctx.source == "huggingface" else "loop"
+    later = ctx.at_least("transformers", 5, unknown=not version_open(ctx.arch, ctx.job))
+    return "grouped" if later and ctx.source == "huggingface" else "loop"
 
 
 def mixed_copy(ctx: Context) -> bool:
