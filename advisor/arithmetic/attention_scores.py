@@ -19,7 +19,7 @@ REPEATED_BY_FLASH = {  # families whose flash attention repeats keys and values 
 EAGER_UNTIL: dict[str, tuple[int, ...] | None] = {
     "mistral": (4, 37), "mixtral": (4, 37), "phi": (4, 39), "stablelm": (4, 39), "bert": (4, 41), "gpt2": (4, 42), "gpt_neox": (4, 42), "roberta": (4, 45),
     "camembert": (4, 45), "phi3": (4, 45), "opt": (4, 46), "distilbert": (4, 46), "electra": (5,), "t5": (5, 16), "mt5": (5, 16), "umt5": (5, 16),
-    "gptj": (5, 20), "bloom": None, "mpt": None, "gpt_neo": None, "codegen": None, "gpt_oss": None, "gpt_neox_japanese": None,
+    "gptj": (5, 20), "codegen": (5, 24), "bloom": None, "mpt": None, "gpt_neo": None, "gpt_oss": None, "gpt_neox_japanese": None,
     "deberta-v2": None, "deberta": None, "longt5": None, "switch_transformers": None,
 }  # fmt: skip
 # Families whose eager code calls softmax without a dtype, so that 16-bit scores stay 16-bit, and the version that ends it. Read in the wheels of 4.28,
@@ -27,7 +27,8 @@ EAGER_UNTIL: dict[str, tuple[int, ...] | None] = {
 # that is written as one of these families has no dtype there either (nanoGPT, nn.MultiheadAttention, LLMs-from-scratch).
 NARROW_UNTIL: dict[str, tuple[int, ...] | None] = {
     "gpt2": None, "bert": None, "roberta": None, "xlm-roberta": None, "camembert": None, "electra": None, "distilbert": None, "deberta": None,
-    "deberta-v2": None, "bart": None, "mbart": None, "m2m_100": None, "pegasus": None, "whisper": None, "falcon": None, "gpt_oss": None,
+    "deberta-v2": None, "bart": None, "mbart": None, "m2m_100": None, "pegasus": None, "marian": None, "plbart": None, "mvp": None, "blenderbot": None, "blenderbot-small": None, "whisper": None,
+    "falcon": None, "gpt_oss": None,
     "gpt_neox": (4, 50), "opt": (4, 50), "opt-350m": (4, 50), "vit": (4, 50),
 }  # fmt: skip
 # torch.max(scores, least number) in modeling_{llama,opt,xglm}.py, and the version that ends it (read in 4.28, 4.30, 4.31, 4.48 and 4.50)

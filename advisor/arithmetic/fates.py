@@ -12,11 +12,13 @@ FUSED_EXPERTS = frozenset({"gpt_oss", "llama4", "llama4_text", "dbrx", "granitem
 ACTIVE = {"lisa": 2, "badam": 1, "freeze": 2}
 ADAPTED = frozenset({"lora", "dora"})
 # Families whose experts were modules in transformers 4 and are 3-D parameters since 5: peft adapts these in their place, where all linears (since 0.20) or
-# the modules' old names (since 0.19) are targeted (peft utils/transformers_weight_conversion.py; transformers conversion_mapping.py)
+# the modules' old names (since 0.19) are targeted (peft utils/transformers_weight_conversion.py, by transformers' _MODEL_TO_CONVERSION_PATTERN, 5.24)
 CONVERTED = frozenset({
-    "mixtral", "minimax", "minimax_m2", "qwen2_moe", "qwen3_moe", "afmoe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe", "glm4_moe",
-    "glm4_moe_lite", "glm4v_moe", "qwen3_next", "hunyuan_v1_moe", "flex_olmo", "olmoe", "exaone_moe", "cohere2_moe",
+    "mixtral", "minimax", "minimax_m2", "qwen3_moe", "afmoe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe", "glm4_moe",
+    "glm4_moe_lite", "glm4v_moe", "qwen3_next", "hunyuan_v1_moe", "flex_olmo", "olmoe", "exaone_moe", "cohere2_moe", "glm_moe_dsa", "longcat_flash",
+    "solar_open", "mellum", "beam", "sarvam_mla",
 })  # fmt: skip
+AS_MODULES = CONVERTED | {"qwen2_moe", "phimoe", "jamba"}  # modules before 5 too, which peft does not look for by their old names
 AT_LOAD = frozenset({"nf4", "fp4", "int8"})  # bitsandbytes' layouts: made of the nn.Linear modules that are there when a model is loaded
 ATTENTION_QV = ("q_proj", "v_proj", "query_key_value", "qkv_proj", "c_attn", "Wqkv", "query", "value", "q", "v", "qkv")
 
@@ -46,7 +48,7 @@ def version_open(arch: Architecture, job: Job) -> bool:
     """Whether a version that nobody names decides if most of the model is quantised: bitsandbytes over a family whose experts became one parameter."""
     named = "transformers" in (job.framework.versions or {})
     hub = (job.model.source or "huggingface") == "huggingface" and job.framework.name != "axolotl"
-    return not named and hub and job.method.base in AT_LOAD and arch.model_type in CONVERTED
+    return not named and hub and job.method.base in AT_LOAD and arch.model_type in AS_MODULES
 
 
 def experts_adapted(arch: Architecture, job: Job) -> bool:

@@ -53,7 +53,7 @@ def of(ctx: Context, block: Block) -> Setting:
         fused=ctx.kernels | COMPILED if ctx.compiled else ctx.kernels, source=ctx.source, activation=activation(ctx, family),
         norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"),
         rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, around=family.around, wide_qk=family.wide_qk,
-        bare_qk=family.bare_qk, value_norm=family.value_norm, wide_router=family.wide_router, all_experts=family.all_experts,
+        bare_qk=family.bare_qk, value_norm=family.value_norm, parts_copied=family.parts_copied, wide_router=family.wide_router, all_experts=family.all_experts,
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=capped(ctx),
         narrow_softmax=narrow_softmax(ctx), floored=floored(ctx), softmax_keeps=softmax_keeps_scores(ctx), math_wide=ctx.at_least("torch", 2, 5),
         compiled=ctx.compiled, experts=experts_of(ctx), experts_quantised=ctx.base == "mxfp4" or experts_are_linear(ctx.arch, ctx.job),

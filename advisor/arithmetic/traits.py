@@ -29,6 +29,7 @@ class Traits(Struct, frozen=True):
     bare_qk: bool = False  # query and key norms have no weight (modeling_llama4 Llama4TextL2Norm)
     wide_router: bool = False  # the router multiplies an fp32 copy of its input by an fp32 copy of its weight
     all_experts: bool = False  # every expert computes every token, those not chosen on zeros (modeling_llama4 Llama4TextMoe)
+    parts_copied: bool = False  # query, key and value are taken out of a fused projection by copies, not views (modeling_codegen: interleaved shards)
     inner_dropout: bool = False  # dropout between activation and down projection too (modeling_t5 T5DenseGatedActDense)
 
 
@@ -65,4 +66,5 @@ def of(model_type: str) -> Traits:
         rotary=rotary, norm=norm, post=model_type in _POST, wide_qk=model_type in _POST or model_type in ("olmoe", "minimax_m2"),
         around=model_type in _AROUND, activation=_WRITTEN_OUT.get(model_type, ""), value_norm=model_type in _VALUE_NORM, bare_qk=model_type in _BARE_QK,
         wide_router=model_type in _WIDE_ROUTER, all_experts=model_type in _BARE_QK, inner_dropout=model_type in _INNER_DROPOUT,
+        parts_copied=model_type == "codegen",
     )  # fmt: skip

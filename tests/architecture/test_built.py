@@ -75,3 +75,15 @@ def test_dinov2_has_the_same_tensors(gated: bool) -> None:
     for (_, shape), count in ours(read({**config, "model_type": "dinov2"})).items():
         found[shape] += count
     assert found == shapes
+
+
+@pytest.mark.parametrize("kind", ["bart", "plbart", "mvp", "mbart", "marian", "blenderbot", "blenderbot-small", "pegasus", "m2m_100", "t5", "longt5"])
+def test_encoder_decoders_have_the_parameters_of_what_is_built(kind: str) -> None:
+    halves = {f"{half}_{name}": value for half in ("encoder", "decoder") for name, value in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 96))}
+    small = {"d_model": 64, "vocab_size": 128, "pad_token_id": 0, "max_position_embeddings": 40, **halves}
+    if kind.endswith("t5"):
+        small = {"d_model": 64, "vocab_size": 128, "num_layers": 2, "num_heads": 4, "d_kv": 16, "d_ff": 96}
+    made = transformers.AutoConfig.for_model(kind, **small)
+    with torch.device("meta"):
+        model = transformers.AutoModelForSeq2SeqLM.from_config(made)
+    assert read({**made.to_dict(), "model_type": kind}).parameters == sum(p.numel() for p in model.parameters())

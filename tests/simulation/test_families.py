@@ -36,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["gemma4_text", "apertus", "deepseek_v2", "olmo"])
+@pytest.mark.parametrize("kind", ["gemma4_text", "apertus", "deepseek_v2", "olmo", "codegen", "mellum"])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_with_adapters_and_with_checkpointing(kind: str, setting: str, session: families.Session) -> None:
     expected, why = families.OTHERWISE.get((kind, setting), (0.0, ""))

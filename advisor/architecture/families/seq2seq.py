@@ -1,4 +1,4 @@
-"""Encoder-decoder models: T5, mT5, UMT5, BART, mBART, Whisper.
+"""Encoder-decoder models: T5, mT5, UMT5, LongT5, BART, mBART, PLBART, MVP, Marian, Blenderbot, Pegasus, M2M-100, Whisper.
 
 Source: ``modeling_<family>.py`` of transformers 5.24; shapes and names checked by building on the meta device. A decoder layer is one block
 that has self attention, cross attention and MLP (``cross``).
@@ -13,6 +13,9 @@ from advisor.architecture.pieces import embedding, gated_mlp, linear, norm, para
 from advisor.architecture.shape import Architecture, Block, Tensor
 
 T5 = ("t5", "mt5", "umt5", "longt5")
+_BEHIND = ("layernorm_embedding",)  # on the embeddings alone: the layers norm what they give
+# norms of each half outside its layers; Pegasus, M2M-100 and Blenderbot have a last one only
+_OUTSIDE = {"bart": _BEHIND, "plbart": _BEHIND, "mvp": _BEHIND, "blenderbot-small": _BEHIND, "mbart": (*_BEHIND, "layer_norm"), "marian": ()}
 
 
 def read(keys: Keys) -> Architecture:
@@ -87,10 +90,10 @@ def _bart(keys: Keys) -> Architecture:
         after = (*norm("layer_norm", hidden, bias=True), *norm("layer_norm", hidden, bias=True))
     else:
         targets = keys.size("max_position_embeddings", default=1024)
-        learned = keys.model_type in ("bart", "mbart")  # the others count positions by sines
+        learned = keys.model_type in ("bart", "mbart", "plbart", "mvp")  # two more rows than positions; the others have sines or just their positions
         table = parameter("embed_positions", (targets + 2 if learned else targets, hidden), "position")  # Pegasus holds its sines as a parameter
         before = () if keys.model_type == "m2m_100" else (*table, *table)
-        own = ("layernorm_embedding",) if keys.model_type == "bart" else ("layer_norm",) if not learned else ("layernorm_embedding", "layer_norm")
+        own = _OUTSIDE.get(keys.model_type, ("layer_norm",))
         after = tuple(t for _ in range(2) for name in own for t in norm(name, hidden, bias=True))
     return Architecture(
         model_type=keys.model_type,

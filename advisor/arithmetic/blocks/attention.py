@@ -70,6 +70,8 @@ def projections(tape: Tape, s: Setting, block: Block, x: Value, q: float, k: flo
     whole = linear(tape, s, x, fused, q + k + v)
     tape.projection = whole
     query, key, value = parts(tape, whole, (("query", q), ("key", k), ("value", v)))
+    if s.parts_copied:
+        value = tape.run("order of heads", (value,), value.width, value.element, label="value")  # query and key are copied when they are turned
     return query, key, value
 
 

@@ -38,6 +38,7 @@ class Setting(Struct, frozen=True):
     norm_kind: str = "rms"  # rms, rms-wide, layer, layer-wide, layer-float (traits.py)
     activation: str = "silu"
     rotary: str = "plain"  # none, plain, joined, wide (traits.py)
+    parts_copied: bool = False  # query, key and value are copied out of the fused projection
     post: bool = False  # norms follow attention and MLP
     around: bool = False  # each norm takes the sum of a branch and its residual (BERT)
     wide_qk: bool = False  # query and key norms over all heads
