@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from advisor.evidence import Conflict, Device, Failure, Frame, Line, NotUnderstood, Sample, Source
-from advisor.reading import code_facts, frame_facts, handoff, leaves, memory_stats, memory_summary, printed, prose, system
+from advisor.reading import code_facts, frame_facts, handoff, leaves, memory_stats, memory_summary, printed, printed_lengths, prose, system
 from advisor.reading.banners import loops_of
 from advisor.reading.collect import collected
 from advisor.reading.embedded import printed_configs
@@ -101,6 +101,7 @@ def take_log(found: Excerpt, gathered: Gathered, kinds: list[str], text: str | N
         else:
             gathered.not_understood.append(item)
     gathered.ranked.extend(printed.facts_of(found))
+    gathered.ranked.extend(printed_lengths.facts_of(found))
     gathered.ranked.extend(system.facts_of(found))
     gathered.ranked.extend(frame_facts.facts_of(failures))
     gathered.devices.extend(devices)

@@ -40,12 +40,52 @@ def _later(run: Run, evidence: Evidence) -> str | None:
     return None if packed else f"{step:,} steps went through before the one that failed"
 
 
-def _lengths(run: Run, _evidence: Evidence) -> str | None:
+_NUMBER = r"\W{0,3}(?:(?:is|of|was|about|length|len|tokens?|dur(?:ation)?)\W{1,2}){0,2}(\d{1,7}(?:[.,]\d{1,4})?)( ?k\b)?"
+_TYPICAL = pattern(
+    r"\b(?:mean|median|average|avg|p50|p9[059]|"
+    r"\d{2}(?:\.\d+)? ?% (?:(?:of|are|is|samples?|cuts?|rows?|them) ){0,3}(?:below|under|within|shorter than|less than|<))" + _NUMBER,
+    re.IGNORECASE,
+)
+_LONGEST = pattern(r"\b(?:max(?:imum)?|longest)" + _NUMBER, re.IGNORECASE)
+_MEASURE = pattern(
+    r"\d ?(?:s|sec\w*|tok\w*|frames?|k)\b|\b(?:tokens?|lengths?|durations?|frames?|nodes|atoms|residues|points|cuts|samples|words)\b", re.IGNORECASE
+)
+SKEWED = 3.0  # times what is typical
+
+
+def _spread_told(evidence: Evidence) -> str | None:
+    """A line gives a typical and the longest sample of the data, in any one unit (seconds, frames, atoms)."""
+    for line in evidence.lines:
+        if len(line.text) > 300 or not _MEASURE.search(line.text) or (longest := _LONGEST.search(line.text)) is None:
+            continue
+        usual = [_value(m) for m in _TYPICAL.finditer(line.text)]
+        if usual and min(usual) > 0 and _value(longest) >= SKEWED * min(usual) and _value(longest) >= 2 * max(usual):
+            return f"the longest sample is {_value(longest):,g}, a typical one {min(usual):,g} ({line.where})"
+    return None
+
+
+def _value(match: re.Match[str]) -> float:
+    return float(match[1].replace(",", "")) * (1000 if match[2] else 1)
+
+
+def _lengths(run: Run, evidence: Evidence) -> str | None:
     spread = run.job.batch.lengths
     if spread is None or not spread.p50 or not (spread.max or spread.p99):
-        return None
+        return _spread_told(evidence)
     longest = spread.max or spread.p99 or 0
     return f"the longest sample has {longest:,} tokens, the median {spread.p50:,}" if longest >= 3 * spread.p50 else None
+
+
+_LOSS = pattern(r"['\"]?\b(?:train_)?loss['\"]?\s?[:=]\s?\d", re.IGNORECASE)
+LOGGED = 3  # losses
+
+
+def _logged(run: Run, evidence: Evidence) -> str | None:
+    """Losses were logged without their steps, and the data has samples much longer than the usual one."""
+    if evidence.failure is None or _later(run, evidence) is not None or _lengths(run, evidence) is None or growth.growing(evidence):
+        return None
+    count = sum(_LOSS.search(line.text) is not None for line in evidence.lines)
+    return f"{count} losses are logged before it failed, and lengths differ" if count >= LOGGED else None
 
 
 def _peaks_vary(_run: Run, evidence: Evidence) -> str | None:
@@ -82,6 +122,12 @@ _DIMENSIONS = pattern(
     r"\b(?:seq_?len(?:gth)?s?|num_tokens|n_tokens|tokens(?: in (?:this |the )?batch)?|max_?len(?:gth)?|longest|frames|n_frames|length)\W{1,3}(\d{1,9})\b",
     re.IGNORECASE,
 )
+# "max dur in batch 17.3 s", "longest clip: 56.0": what a loop prints of the longest sample of its batch, in whatever unit
+_OF_BATCH = pattern(
+    r"\b((?:max(?:imum)?|longest)[ _-]?(?:dur(?:ation)?|len(?:gth)?|seq\w*|audio|clip|sample|frames?|tokens?|nodes?|atoms?|residues?|points?))\b"
+    r"[^\d\n]{0,15}(\d{1,9}(?:\.\d{1,4})?)(?![\d.]*\s?(?:GiB|GB|MiB|MB|%))",
+    re.IGNORECASE,
+)
 LONGER = 2.0  # times the longest that went through before
 
 
@@ -89,9 +135,11 @@ def _last_is_longest(_run: Run, evidence: Evidence) -> str | None:
     """Lines of one template show what each step is given, and the last of them is far larger than all before it."""
     if evidence.failure is None or not in_phase(evidence, "forward", "loss", "backward", None):
         return None
-    rows: dict[str, list[tuple[int, str]]] = {}
+    rows: dict[str, list[tuple[float, str]]] = {}
     for line in evidence.lines:
-        if (m := _DIMENSIONS.search(line.text)) is not None:
+        if (named := _OF_BATCH.search(line.text)) is not None:
+            rows.setdefault(named[1].lower(), []).append((float(named[2]), line.where))
+        elif (m := _DIMENSIONS.search(line.text)) is not None:
             sizes = [int(n) for n in re.findall(r"\d+", m[1] or m[2] or m[3])]
             rows.setdefault(re.sub(r"\d+", "#", line.text[: m.start()]), []).append((math.prod(sizes), line.where))
     for shown in rows.values():
@@ -133,6 +181,7 @@ RULE = Rule(
             "a steady footprint fails in the first steps; a padded batch is as long as its longest sample",
             when=_later,
         ),
+        Mark("batch-outlier-logged", 1.5, "fails later", "a padded batch is as long as its longest sample", when=_logged),
         Mark("batch-outlier-alone", 2.5, "one tensor fills the card", "what a usual batch makes went through before", when=_alone_fills),
         Mark("batch-outlier-lengths", 1.5, "lengths differ", "the samples' lengths", when=_lengths),
         Mark(

@@ -11,11 +11,12 @@ from advisor.rules import console, counters, fingerprint, remainder, snapshots
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import ONLINE, PREFERENCE, colocated, near, weight_bytes
+from advisor.rules.situation import ONLINE, PREFERENCE, colocated, in_phase, near, weight_bytes
 from advisor.run import Run
 from advisor.units import GIB, show
 
 LEAST = GIB // 2
+LARGE_BUFFER = GIB // 4  # no table of positions, scales or statistics of a usual model is as large
 
 
 def _of_loading(label: str) -> bool:
@@ -32,10 +33,21 @@ def _loaded(evidence: Evidence) -> int | None:
     return known[0] if known else max(asked, default=None)
 
 
+_OPTIMIZER_SETUP = pattern(
+    r"_configure_zero_optimizer|_configure_optimizer|initialize_optimizer_states|_setup_for_real_optimizer|_create_fp32_partitions|get_megatron_optimizer|"
+    r"bf16_optimizer\.py|fused_optimizer\.py|distrib_optimizer\.py|stage_1_and_2\.py:__init__|stage3\.py:(?:__init__|_setup)"
+)
+
+
+def _sets_up_optimizer(evidence: Evidence) -> bool:
+    """Whether masters and states are being made: what is held beyond the weights is theirs."""
+    return any(_OPTIMIZER_SETUP.search(f"{f.file}:{f.function}") for f in evidence.frames)
+
+
 def _surplus(run: Run, evidence: Evidence) -> int | None:
     """What is allocated after loading beyond the weights."""
     weights, held = weight_bytes(run), _loaded(evidence)
-    if held is None and evidence.failure is not None and evidence.failure.phase == "load":
+    if held is None and evidence.failure is not None and evidence.failure.phase == "load" and not _sets_up_optimizer(evidence):
         held = counters.of(evidence).allocated
     return None if weights is None or held is None else held - weights
 
@@ -161,6 +173,24 @@ RULE = Rule(
             "a mask in each layer",
             "torch.nn.Module.register_buffer: a buffer of every module that registers it; one mask serves all layers of a kind",
             when=_mask_of_layers,
+        ),
+        Mark(
+            "duplicate-layout-of-modules",
+            3.0,
+            "a registered buffer of a module is being placed, and it is large",
+            "torch/nn/modules/module.py _apply: self._buffers[key] = fn(buf); a buffer that every layer registers is there once for each",
+            pattern=r"module\.py:_apply: self\._buffers\[key\] = fn\(buf\)|:register_buffer\b",
+            on="frame",
+            when=lambda _, e: "" if e.failure is not None and (e.failure.requested_bytes or 0) >= LARGE_BUFFER else None,
+        ),
+        Mark(
+            "duplicate-layout-copies-data",
+            3.0,
+            "an existing tensor or storage is copied where a view would do",
+            "torch.tensor always copies its data (torch.tensor, note); torch.clone and deepcopy do as they say",
+            pattern=r"=\s*torch\.tensor\((?!\s*[\[\d(])|(?:storage|buffer|param|weight|state)\w*(?:\.data)?\.clone\(\)",
+            on="frame",
+            when=lambda _, e: "" if e.failure is not None and (e.failure.requested_bytes or 0) >= LARGE_BUFFER and in_phase(e, "load", "step") else None,
         ),
         Mark("duplicate-layout-copy", 2.5, "a second copy", "two layouts of the same tensors", when=_second_copy),
         Mark("duplicate-layout-twice", 3.0, "twice the model", "memory_allocated after loading beside the parameters' bytes", when=_twice),

@@ -53,6 +53,8 @@ def _square_of_code(_run: Run, evidence: Evidence) -> str | None:
     """Lengths in the shown code whose square is the request, for a usual element size; not while modules are placed: no scores are made then."""
     if evidence.failure is not None and evidence.failure.frames and _PLACES.search(evidence.failure.frames[-1].code):
         return None
+    if in_phase(evidence, "load", "resume", "save", "merge"):
+        return None  # scores are made in a forward pass
     return fingerprint.square(evidence)
 
 

@@ -122,6 +122,15 @@ RULE = Rule(
             pattern=r"_ddp_init_helper|dist\.Reducer\(",
             on="frame",
         ),
+        Mark(
+            "replicated-state-zero-setup",
+            2.5,
+            "the optimizer's shares find no room beside whole weights",
+            "DeepSpeed runtime/zero/stage_1_and_2.py __init__: 16-bit weights stay whole on each rank, masters and states are divided",
+            pattern=r"stage_1_and_2\.py:(?:__init__|initialize_optimizer_states)|_configure_zero_optimizer",
+            on="frame",
+            when=lambda run, e: "" if run.job.parallel.strategy in ("zero1", "zero2") and gpus(run) > 1 and in_phase(e, "load", "step") else None,
+        ),
         Mark("replicated-state-exceeds", 1.5, "state fills the card", "the estimate's ledger; ZeRO (arXiv 1910.02054) divides it by the ranks", when=_exceeds),
         Mark("replicated-state-alone", 2.0, "state alone is too large", "the estimate's ledger", when=_alone),
         Mark(
