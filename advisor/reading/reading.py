@@ -11,7 +11,7 @@ from msgspec import Struct
 from advisor.evidence import Evidence, NotUnderstood, Source
 from advisor.faults import Contained
 from advisor.job import Job
-from advisor.reading import as_it_stands, binary, capacity, deadline, frame_facts, leaves, notebooks, parts, runs, serving, sources
+from advisor.reading import as_it_stands, binary, capacity, deadline, frame_facts, leaves, notebooks, parts, printed_by_code, runs, serving, sources
 from advisor.reading.deadline import Deadline
 from advisor.reading.decoding import decoded
 from advisor.reading.failures import failures_of
@@ -69,6 +69,8 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
         gathered.failures.append(said)
     elif not gathered.failures and not told:
         gathered.failures.extend(failure for item in gathered.excerpts for failure in ended_by_scheduler(item))
+    if not gathered.samples:
+        gathered.samples.extend(printed_by_code.samples_of(gathered.excerpts))
     failures = with_progress(with_loose(ordered(list(joined(tuple(gathered.failures), told)), gathered.stamps), gathered.loose), gathered.excerpts)
     failures = serving.with_cache(failures, gathered.excerpts)
     if (serves := serving.served(gathered.excerpts)) is not None:

@@ -11,8 +11,9 @@ from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
 from advisor.rules.situation import in_phase
 from advisor.run import Run
-from advisor.units import show
+from advisor.units import MIB, show
 
+LEAST_MODEL = 64 * MIB  # below it a rise is an allocator's segment
 WAITED = ("time-out", "peer gone", "SIGTERM")  # a rank that waited for another one: nothing of memory
 ENDED = ("torchrun", "exit code", "signal", "kernel died")  # a launcher's or a notebook's word that a process ended: its own error is printed elsewhere
 
@@ -53,6 +54,20 @@ def _cached(_run: Run, evidence: Evidence) -> str | None:
             return f"{show(reserved)} are reserved where {show(held)} are allocated: the rest is cache that NCCL cannot use"
     figures = counters.of(evidence)
     return f"{show(figures.stranded)} are cached" if figures.stranded and figures.capacity and figures.stranded > 0.1 * figures.capacity else None
+
+
+_WRAPPED = re.compile(r"\b(?:ddp|wrap\w*|DistributedDataParallel)\b", re.IGNORECASE)
+AS_LARGE = 0.2  # of the model: buckets round up, and a reserved figure comes in segments
+
+
+def _wrapping(_run: Run, evidence: Evidence) -> str | None:
+    """What is held rises by about the model's own size as it is wrapped for data parallelism: buckets for all its gradients."""
+    figures = [(s.reserved_bytes or s.allocated_bytes or 0, s) for s in evidence.samples]
+    for (first, _), (before, _), (after, sample) in zip(figures, figures[1:], figures[2:], strict=False):
+        model, rise = before - first, after - before
+        if _WRAPPED.search(sample.label) and model > LEAST_MODEL and abs(rise - model) <= AS_LARGE * model:
+            return f"{show(rise)} more are held after the model of {show(model)} is wrapped ({sample.where}: {sample.label[:60]})"
+    return None
 
 
 _KEEPS = re.compile(r"(?:^|[._-])(?:fsdp_)?reshard_after_forward$", re.IGNORECASE)
@@ -114,6 +129,13 @@ RULE = Rule(
             "no wrapping policy",
             "torch fully_sharded_data_parallel.py: without auto_wrap_policy only the module that is given is a unit",
             when=lambda run, e: "only the model itself is wrapped" if _one_unit(run) and not in_phase(e, "save", "load", "sync", "resume") else None,
+        ),
+        Mark(
+            "communication-buffers-wrapping",
+            4.0,
+            "wrapping adds the model's size once more",
+            "torch/nn/parallel/distributed.py _ddp_init_helper: dist.Reducer allocates buckets for all gradients when the model is wrapped",
+            when=_wrapping,
         ),
         Mark(
             "communication-buffers-collective",
