@@ -27,8 +27,8 @@ EAGER_UNTIL: dict[str, tuple[int, ...] | None] = {
 # that is written as one of these families has no dtype there either (nanoGPT, nn.MultiheadAttention, LLMs-from-scratch).
 NARROW_UNTIL: dict[str, tuple[int, ...] | None] = {
     "gpt2": None, "bert": None, "roberta": None, "xlm-roberta": None, "camembert": None, "electra": None, "distilbert": None, "deberta": None,
-    "deberta-v2": None, "bart": None, "mbart": None, "m2m_100": None, "pegasus": None, "marian": None, "plbart": None, "mvp": None, "blenderbot": None, "blenderbot-small": None, "whisper": None,
-    "falcon": None, "gpt_oss": None,
+    "deberta-v2": None, "bart": None, "mbart": None, "m2m_100": None, "pegasus": None, "whisper": None, "falcon": None, "gpt_oss": None,
+    "marian": None, "plbart": None, "mvp": None, "blenderbot": None, "blenderbot-small": None,
     "gpt_neox": (4, 50), "opt": (4, 50), "opt-350m": (4, 50), "vit": (4, 50),
 }  # fmt: skip
 # torch.max(scores, least number) in modeling_{llama,opt,xglm}.py, and the version that ends it (read in 4.28, 4.30, 4.31, 4.48 and 4.50)
