@@ -42,8 +42,6 @@ def samples_of(texts: Sequence[Excerpt]) -> list[Sample]:
         return []
     alternatives = "|".join(re.escape(label.text) for label in sorted(labels, key=lambda x: -len(x.text)))
     found = re.compile(rf"^\s*({alternatives})\W{{0,4}}(\d{{1,13}}(?:\.\d{{1,12}})?)\s*$")
-        r"^\s*(" + "|".join(re.escape(label.text) for label in sorted(labels, key=lambda x: -len(x.text))) + r")\W{0,4}(\d{1,13}(?:\.\d{1,12})?)\s*$"
-    )
     by_text = {label.text: label for label in labels}
     out: list[Sample] = []
     for text in texts:
