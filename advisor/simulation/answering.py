@@ -14,7 +14,7 @@ from typing import Any
 
 from advisor.job import JobError, read_job
 from advisor.run import Run, resolve
-from advisor.simulation import outside, versions
+from advisor.simulation import outside, versions, zero_scope
 from advisor.simulation.request import CannotProbe
 from advisor.simulation.wire import to_dict
 
@@ -82,7 +82,7 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
     if request.get("extrapolate"):
         try:
             extended = extrapolating.ledger(run, say, software)
-            software |= _others()
+            software |= _others(run)
             seconds = round(time.perf_counter() - started, 2)
             return {"ledger": {**to_dict(extended), "software": software}, "reserved": {}, "events": 0, "seconds": seconds, "notes": _notes(run, software)}
         except extrapolating.Refused as why:
@@ -108,7 +108,7 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
     first = replays[modes[0]]
     for number, size in first.granted.items():
         storages[number].bytes = size
-    software |= _others()
+    software |= _others(run)
     if request.get("timeline"):
         whole = timeline.as_json(events, storages, recorder.marks, recorder.moments, vocab=vocab, last_step=STEPS - 1)
         Path(request["timeline"]).write_text(json.dumps(whole), encoding="utf-8")
@@ -123,12 +123,15 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
     return {"ledger": to_dict(ledger), "reserved": reserved, "events": len(events), "seconds": seconds, **notes}
 
 
-def _others() -> dict[str, str]:
-    return {name: version for name in versions.PACKAGES[1:] if name in sys.modules and (version := versions.installed(name))}
+def _others(run: Run) -> dict[str, str]:
+    names = (*versions.PACKAGES[1:], *(("deepspeed",) if zero_scope.wanted(run.effective) else ()))
+    return {name: version for name in names if name in sys.modules and (version := versions.installed(name))}
 
 
 def _remarks(run: Run) -> list[str]:
     """What is another code's than the run's own, by intention."""
+    if zero_scope.wanted(run.effective):
+        return ["DeepSpeed's own engine at the job's own sizes, nothing scaled; PyTorch's fused Adam stands for DeepSpeed's, which is a kernel"]
     if run.effective.model.source != "torchtitan":
         return []
     eager = ", its compiled blocks without what inductor fuses away within them" if run.effective.activations.compile else ""

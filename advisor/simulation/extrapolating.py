@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from advisor.ledger import DeviceName, Holding, Ledger, Moment
 from advisor.run import Run
-from advisor.simulation import building, timeline
+from advisor.simulation import building, timeline, zero_scope
 from advisor.simulation.ranks import dividing, pipelining
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.step import STEPS, record
@@ -49,6 +49,8 @@ def depth_key(run: Run) -> str:
     arch = run.architecture
     if pipelining.degree(run.effective) > 1:
         raise Refused("they are dealt out over the stages of a pipeline")
+    if zero_scope.wanted(run.effective):
+        raise Refused("DeepSpeed's buckets and limits fill at other places in a deeper model")
     if arch is None or len(arch.blocks) != 1 or arch.vision or arch.encoder_decoder or not arch.vocab:
         raise Refused("its layers are not all alike")
     config = building.config_of(run.effective)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.run import Run
+from advisor.simulation import zero_scope
 
 SAID = ("stated", "read")
 
@@ -20,5 +21,7 @@ def request(run: Run, *, timeline: Path | None = None, snapshot: Path | None = N
     said = run.facts.get("framework.use_cache")
     if said is not None and said.kind not in SAID:
         job.get("framework", {}).pop("use_cache", None)
+    if zero_scope.wanted(run.effective):
+        job.setdefault("parallel", {}).update(zero_scope.sizes(run))
     files = {name: str(path.resolve()) for name, path in (("timeline", timeline), ("snapshot", snapshot)) if path}
     return {"job": job, **files, **({"extrapolate": True} if extrapolate else {})}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.job import Job
 from advisor.run import Run
+from advisor.simulation import zero_scope
 from advisor.simulation.frameworks import ON_ACCELERATE
 from advisor.simulation.ranks import hosting, pipelining, ring, tensor_parallel
 from advisor.simulation.request import CannotProbe
@@ -37,7 +38,7 @@ def _why_not(run: Run, job: Job) -> str | None:
         return "what torch.compile saves for the backward pass"
     if why := _eight_bit(run, job):
         return why
-    if job.precision.master == "fp32":
+    if job.precision.master == "fp32" and not zero_scope.wanted(job):
         return "a separate fp32 master copy"
     if why := _offload(job):
         return why
@@ -76,8 +77,8 @@ def _padding_free(job: Job) -> str | None:
 def _several(run: Run, job: Job) -> str | None:
     parallel = job.parallel
     strategy = parallel.strategy or "none"
-    if strategy.startswith("zero"):  # prototypes ran it over small ones: sizes of the job's own would have to be worked out as the estimate does
-        return f"DeepSpeed's engine ({strategy}: it divides real tensors, which a job's own are too large for)"
+    if zero_scope.wanted(job):
+        return zero_scope.why_not(job)
     if run.world > 1 and strategy not in RUNS:
         return f"several ranks under {strategy} ({run.world} cards)"
     if (parallel.tensor or 1) > 1 and (strategy == "fsdp1" or (strategy == "ddp" and (parallel.replicate or 1) > 1)):

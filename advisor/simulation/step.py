@@ -10,11 +10,11 @@ import torch
 
 from advisor.job import Job
 from advisor.run import Run
-from advisor.simulation import building, fusing, kernels, objectives, offloading, optimizers, placing
+from advisor.simulation import building, fusing, kernels, objectives, offloading, optimizers, placing, zero_scope
 from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
 from advisor.simulation.frameworks import CLIPS, ON_ACCELERATE
 from advisor.simulation.patching import patched
-from advisor.simulation.ranks import dividing, group, hosting, pipelining, ring
+from advisor.simulation.ranks import dividing, group, hosting, pipelining, ring, zero, zero_names
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.semantics import cuda_semantics
 from advisor.simulation.standins import bitsandbytes, float8
@@ -47,11 +47,15 @@ def record(
     world = dividing.world_of(run)
     with contextlib.ExitStack() as entered:
         recorder = Recorder(kernels.TEMPORARIES, device=device)
-        if world > 1 and device == META:
-            recorder.stream = entered.enter_context(group.opened(world, rank)).number
+        engined, streams = zero_scope.wanted(run.effective), None
+        if (world > 1 or engined) and device == META:
+            streams = entered.enter_context(group.opened(world, rank))
+            recorder.stream = streams.number
         elif world > 1:
             entered.enter_context(patched(group.propagation()))
-        if world > 1:
+        if engined:
+            entered.enter_context(zero.opened(streams, world, rank))
+        if world > 1 and not engined:
             say(f"dividing it over {world} ranks")
             away = hosting.wanted(run.effective)
             if away:
@@ -71,11 +75,15 @@ def record(
 
 
 def _steps(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Module | None, run: Run, say: Say, *, watch: bool) -> None:
-    optimizer = optimizers.build(model, run.effective)
+    optimizer = optimizers.build(model, zero_scope.with_kernel(run.effective))
     recorder.experts = max((b.experts.number for b in run.architecture.blocks if b.experts), default=1) if run.architecture else 1
     _label_weights(recorder, model)
     objectives.label_reference(recorder, reference)
     clip = run.effective.framework.name in CLIPS
+    engine = None
+    if zero_scope.wanted(run.effective):
+        say("DeepSpeed's engine divides it")
+        engine = zero.engine(recorder, model, optimizer, run, _micro_batches(run.effective))
     with recorder if watch else contextlib.nullcontext():
         placing.follow(recorder, model)
         for workspace in range(2):  # one for the forward thread, one for autograd's
@@ -84,16 +92,25 @@ def _steps(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Modul
         for step in range(STEPS):
             say(f"step {step + 1} of {STEPS}")
             recorder.step = step
-            _one_step(recorder, model, reference, optimizer, run, clip=clip)
+            _one_step(recorder, model, reference, optimizer, run, engine, clip=clip)
         recorder.close()
+    if engine is not None:
+        zero_names.label(recorder)
 
 
-def _one_step(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Module | None, optimizer: torch.optim.Optimizer, run: Run, *, clip: bool) -> None:
+def _micro_batches(job: Job) -> int:
+    """Of a step's micro batches, as many as differ: the second meets gradients, a third adds nothing."""
+    return min(job.batch.gradient_accumulation or 1, 2)
+
+
+def _one_step(
+    recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Module | None, optimizer: torch.optim.Optimizer, run: Run, engine: Any, *, clip: bool
+) -> None:
     job = run.effective
-    forward = _forward(model, job, recorder.device)
+    forward = _forward(model if engine is None else engine, job, recorder.device)
     judged = None if reference is None else _forward(reference, job, recorder.device)  # accelerate prepares the reference too
     objectives.score(recorder, forward, job, model)
-    micro_batches = min(job.batch.gradient_accumulation or 1, 2)  # the second micro batch meets gradients; a third adds nothing
+    micro_batches = _micro_batches(job)
     for number in range(micro_batches):
         if isinstance(model, pipelining.Pipeline):
             model.step(recorder)
@@ -107,21 +124,32 @@ def _one_step(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Mo
             kept = outputs if job.framework.keeps_outputs else None
             del outputs
             recorder.phase, recorder.moment, recorder.module = "backward", placing.LOSS_BACKWARD, ""
-            loss.backward()
+            _backward(loss, engine, last=number == micro_batches - 1)
             del loss, tokens, kept
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             recorder.label(parameter.grad, "gradients", placing.plain(name))
     recorder.phase, recorder.moment, recorder.module = "step", placing.STEP, ""
-    if clip and not job.optimizer.in_backward:
+    if clip and engine is None and not job.optimizer.in_backward:
         optimizers.clip([p for p in model.parameters() if p.grad is not None], 1.0)
-    optimizer.step()
+    (optimizer if engine is None else engine).step()
     names = {id(p): placing.plain(n) for n, p in model.named_parameters()}
     for owner, state in optimizer.state.items():
         for key, value in state.items():
             if isinstance(value, torch.Tensor):
-                recorder.label(value, "optimizer", f"{names.get(id(owner), '?')} {key}")
-    optimizer.zero_grad()
+                recorder.label(value, "optimizer", f"{names.get(id(owner), 'flat partition' if engine is not None else '?')} {key}")
+    if engine is None:  # else the engine's step does it
+        optimizer.zero_grad()
+
+
+def _backward(loss: torch.Tensor, engine: Any, *, last: bool) -> None:
+    """The backward pass; DeepSpeed counts micro batches by the calls of its step (accelerate utils/deepspeed.py ``DeepSpeedEngineWrapper.backward``)."""
+    if engine is None:
+        loss.backward()
+        return
+    engine.backward(loss)
+    if not last:
+        engine.step()
 
 
 @contextlib.contextmanager

@@ -187,7 +187,7 @@ def seen(job: dict[str, Any], **how: Any) -> list[list[Any]]:
         for made_good in ((letting_go_late, copying_to_host) if real else ()) + ((fused_on_cpu,) if real and ring else ()):
             entered.enter_context(made_good())
         entered.enter_context(uncollected())
-        recorder = record(resolve(read_job(job)), autocast=None, attention="auto" if ring else "math", **how)
+        recorder = record(resolve(read_job(job)), **{"autocast": None, "attention": "auto" if ring else "math", **how})
     found = []
     for event in (*recorder.events, *recorder.host_events):
         s = recorder.storages[event.id]

@@ -16,8 +16,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a trainer's own offloading": ({"offload": {"activations": "cpu"}, "framework": {"name": "unsloth"}}, "unsloth's own offloading"),
     "padding-free by another kernel": ({"activations": {"sequence_packing": "padding-free", "attention": "sdpa"}}, "without flash attention"),
     "compile": ({"activations": {"compile": True}}, "torch.compile"),
-    "DeepSpeed": ({"parallel": {"strategy": "zero3", "shard": 2}, "hardware": {"gpus_per_node": 2}}, r"DeepSpeed's engine \(zero3"),
-    "DeepSpeed on one card": ({"parallel": {"strategy": "zero2"}}, r"DeepSpeed's engine \(zero2"),
+    "DeepSpeed's CPU optimizer": ({"parallel": {"strategy": "zero2"}, "offload": {"optimizer": "cpu"}}, r"offload\.optimizer"),
+    "DeepSpeed with divided layers": ({"parallel": {"strategy": "zero2", "shard": 2, "tensor": 2}, "hardware": {"gpus_per_node": 4}}, r"parallel\.tensor"),
     "context": ({"parallel": {"strategy": "fsdp2", "shard": 2, "context": 2}, "hardware": {"gpus_per_node": 2}}, "context parallelism outside"),
     "images on several ranks": (
         {"model": {"vision": {"tokens": 4}}, "parallel": {"strategy": "fsdp2", "shard": 2}, "hardware": {"gpus_per_node": 2}}, "images on several ranks",

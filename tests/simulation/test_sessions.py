@@ -116,7 +116,7 @@ def test_what_several_ranks_can_not_do_is_refused_by_name(tiny: Any) -> None:
     from advisor.simulation import scope
     from advisor.simulation.request import CannotProbe
 
-    for fields, name in (({"strategy": "zero3", "shard": 2}, "zero3"), ({"strategy": "fsdp1", "shard": 2, "tensor": 2}, "tensor")):
+    for fields, name in (({"strategy": "zero3", "shard": 2, "tensor": 2}, "tensor"), ({"strategy": "fsdp1", "shard": 2, "tensor": 2}, "tensor")):
         with pytest.raises(CannotProbe, match=name):
             scope.check(tiny("llama", parallel={"replicate": 1, **fields}, hardware={"gpus_per_node": 4}))
 
