@@ -70,6 +70,19 @@ def contexts(evidence: Evidence) -> str | None:
     return None
 
 
+ALIKE = 0.03  # of the larger: contexts of one program on one card differ by a few MiB
+LEAST_ALIKE = 3  # processes: two of one size may be chance
+
+
+def alike_in_error(evidence: Evidence) -> str | None:
+    """The other processes that the error lists are all of one small size: contexts of the job's other ranks, on a card that is not theirs."""
+    failure = evidence.failure
+    others = [p.used_bytes for p in failure.processes if not p.own and p.used_bytes] if failure is not None else []
+    if len(others) < LEAST_ALIKE or max(others) - min(others) > ALIKE * max(others) or max(others) > 2 * CONTEXT[1]:
+        return None
+    return f"{len(others)} other processes hold {show(max(others))} each on this card: contexts of other ranks, which have a card of their own"
+
+
 def all_here(evidence: Evidence) -> str | None:
     """Several processes of one program, started together and about as large as each other, sit on one card and on no other."""
     if len({d.index for d in evidence.devices if d.processes}) != 1:

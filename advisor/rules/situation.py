@@ -203,6 +203,16 @@ _MOVES = pattern(r"nn/modules/module\.py:(to|cuda|_apply|convert)\b")
 _LOADERS = pattern(r"from_pretrained|load_\w*model|load_pretrained|checkpoint|state_dict|get_model|dispatch|deepspeed|prepare|engine", re.IGNORECASE)
 
 
+_SECOND = pattern(
+    r"create_ref(?:erence)?_model|:_?(?:build|make|load|init|get)_ref(?:erence)?_(?:model|policy)|\b(?:self\.)?(?:ref\w*_model|ref_policy|reference_model)\s*="
+)
+
+
+def builds_second(evidence: Evidence) -> bool:
+    """Whether the failing frames make a second, frozen model: what is held then is of two."""
+    return any(_SECOND.search(f"{frame.file}:{frame.function}: {frame.code}") for frame in evidence.frames)
+
+
 def loads_weights(evidence: Evidence) -> bool:
     """Whether the failure comes while weights are loaded, and not while the optimizer is set up after them."""
     if not in_phase(evidence, "load"):

@@ -7,7 +7,7 @@ from advisor.rules import remainder
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import ADAPTER, ONLINE, PREFERENCE, sharded
+from advisor.rules.situation import ADAPTER, ONLINE, PREFERENCE, builds_second, loads_weights, sharded
 from advisor.run import Run
 
 
@@ -48,8 +48,16 @@ def _needless(run: Run, _evidence: Evidence) -> str | None:
     return "a reference model is given although the base with its adapters off is one: the trainer keeps what it is given" if passed else None
 
 
-def _base_is_reference(run: Run, _evidence: Evidence) -> str | None:
+def _base_is_reference(run: Run, evidence: Evidence) -> str | None:
+    if builds_second(evidence):
+        return None  # whatever the method could do without, a second model is being made
     return "with adapters, the base itself is the reference" if run.job.method.kind in ADAPTER and run.job.reference != "copy" else None
+
+
+def _being_loaded(_run: Run, evidence: Evidence) -> str | None:
+    return (
+        "weights are being read for a second model, while those of the first are on the card" if builds_second(evidence) and loads_weights(evidence) else None
+    )
 
 
 def _form(run: Run, evidence: Evidence) -> Form | None:
@@ -100,6 +108,13 @@ RULE = Rule(
                 r"compute_reference)"
             ),
             on="frame",
+        ),
+        Mark(
+            "reference-copy-loads",
+            2.5,
+            "a second set of weights is being read",
+            "trl create_model_from_path, LLaMA-Factory create_ref_model: from_pretrained for the reference, after the policy's",
+            when=_being_loaded,
         ),
         Mark(
             "reference-copy-shown",

@@ -7,7 +7,7 @@ from advisor.evidence import Evidence
 from advisor.rules import counters, observed
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import QUANTISED, gpus, in_phase, loads_weights, moved_whole, names_more_gpus, sharded, weight_bytes, wraps
+from advisor.rules.situation import QUANTISED, builds_second, gpus, in_phase, loads_weights, moved_whole, names_more_gpus, sharded, weight_bytes, wraps
 from advisor.run import Run
 from advisor.units import show
 
@@ -22,7 +22,7 @@ def _applies(run: Run, _evidence: Evidence) -> str | None:
 def _whole_while_loading(run: Run, evidence: Evidence) -> str | None:
     """While loading, a rank holds more than its share: of a model of W bytes over N ranks at most W/N and one tensor."""
     whole, held, ranks = weight_bytes(run, None, evidence), counters.of(evidence).allocated, gpus(run)
-    if whole is None or held is None or ranks < 2 or not sharded(run) or not loads_weights(evidence):
+    if whole is None or held is None or ranks < 2 or not sharded(run) or not loads_weights(evidence) or builds_second(evidence):
         return None
     return f"{show(held)} allocated while loading, where a share of 1/{ranks} of the weights is {show(whole / ranks)}" if held > 1.6 * whole / ranks else None
 
@@ -63,8 +63,10 @@ def _host(run: Run, evidence: Evidence) -> str | None:
     return "each rank builds the whole model in host memory before it is divided" if loading and sharded(run) else None
 
 
-def _fault(run: Run, _evidence: Evidence) -> Run | None:
+def _fault(run: Run, evidence: Evidence) -> Run | None:
     whole, ranks = weight_bytes(run, 0.53 if run.job.method.base in ("nf4", "fp4") else None), max(1, run.job.parallel.shard or 1)
+    if builds_second(evidence):
+        return None  # what is held is of two models
     if whole is None or not sharded(run) or ranks < 2:
         return None
     return run.deviating(

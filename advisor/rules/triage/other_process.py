@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.arithmetic.outside import CONTEXT_EAGER, NCCL
 from advisor.deviation import foreign
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
+from advisor.report import Doing
 from advisor.rules import counters, observed, processes, told_ranks
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.rules.situation import colocated, gpus
 from advisor.run import Run
@@ -53,49 +56,8 @@ def _unaccounted(run: Run, evidence: Evidence) -> str | None:
 
 def _most(run: Run, evidence: Evidence) -> str | None:
     held, figures = _held(run, evidence), counters.of(evidence)
-    own = figures.reserved or 0
-    return f"others hold {show(held)}, this process {show(own)}" if held > own else None
-
-
-def _before_start(_run: Run, evidence: Evidence) -> str | None:
-    figures = counters.of(evidence)
-    for device in evidence.devices:
-        if device.used_bytes and figures.reserved is not None and figures.capacity and not processes.own_ranks(evidence):
-            others = device.used_bytes - figures.reserved
-            fits = abs(figures.capacity - device.used_bytes - (figures.free or 0) - figures.reserved) < counters.CONTEXT_HIGH
-            if fits and others > LEAST_FOREIGN:
-                return f"nvidia-smi shows {show(device.used_bytes)} in use where this process holds {show(figures.reserved)}: the two fill the card together"
-    return None
-
-
-def _driver(_run: Run, evidence: Evidence) -> str | None:
-    """The driver had nothing left before PyTorch's allocator held anything: no counters are printed then."""
-    failure = evidence.failure
-    if failure is None or failure.kind != "gpu-driver" or failure.allocated_bytes is not None:
-        return None
-    full = [d for d in evidence.devices if d.used_bytes and d.total_bytes and d.used_bytes > 0.8 * d.total_bytes]
-    return f"the driver itself had no memory left, and nvidia-smi shows {show(full[0].used_bytes or 0)} in use" if full else None
-
-
-def _unlisted(_run: Run, evidence: Evidence) -> str | None:
-    """A card in use, of which nothing is listed, and the reporter says that nothing of theirs runs on it."""
-    if evidence.failure is None or evidence.failure.allocated_bytes is not None or (where := observed.nobody_runs(evidence)) is None:
-        return None
-    for device in evidence.devices:
-        if device.used_bytes and device.used_bytes >= LEAST_FOREIGN and not device.processes:
-            return f"{show(device.used_bytes)} are in use and no process is listed ({device.where}), where nothing of the job runs ({where})"
-    for line in evidence.lines if not evidence.devices else ():
-        if (found := _USED_OF.search(line.text)) is not None and int(found[1]) * MIB >= max(LEAST_FOREIGN, 0.5 * int(found[2]) * MIB):
-            return f"{show(int(found[1]) * MIB)} are in use ({line.where}), where nothing of the job runs ({where})"
-    return None
-
-
-def _explained_by_engine(run: Run, evidence: Evidence) -> str | None:
-    return "a generation engine of the same job shares the card" if colocated(run) and _held(run, evidence) else None
-
-
-def _explained_by_ranks(_run: Run, evidence: Evidence) -> str | None:
-    own = processes.own_ranks(evidence) or processes.rank_on_first(evidence) or processes.same_device_printed(evidence) or observed.first_card_fills(evidence)
+    own = processes.own_ranks(evidence) or processes.alike_in_error(evidence) or processes.rank_on_first(evidence)
+    own = own or processes.same_device_printed(evidence) or observed.first_card_fills(evidence)
     return "the other processes on the card are ranks of this job" if own else None
 
 
@@ -113,6 +75,13 @@ RULE = Rule(
     marks=(
         Mark("other-process-remainder", 4.0, "memory of others", "identity capacity = free + sum over processes (cudaMemGetInfo, NVML)", when=_remainder),
         Mark("other-process-unaccounted", 3.0, "not accounted for", "the same identity, with a context as large as it gets", when=_unaccounted),
+        Mark(
+            "other-process-library",
+            5.0,
+            "another library in this process",
+            "JAX docs gpu_memory_allocation: 75 % of the card at the first operation; tensorflow config.experimental.set_memory_growth",
+            when=_another_library,
+        ),
         Mark("other-process-most", 1.5, "others hold most", "the same identity", when=_most),
         Mark(
             "other-process-first-alone",
@@ -163,6 +132,7 @@ RULE = Rule(
         ),
     ),
     fault=_fault,
+    form=_form,
     remedies=("free-other-process", "map-each-rank"),
     fires=(
         Example("most of the card is someone else's", text=oom("64.00 MiB", allocated=4.0, unallocated=0.1, free=0.05, capacity=23.65, own=4.6)),

@@ -51,6 +51,13 @@ RULE = Rule(
             "torch.cuda.current_device of each rank",
             when=lambda _, e: processes.same_device_printed(e),
         ),
+        Mark(
+            "ranks-on-one-gpu-listed",
+            5.0,
+            "bare contexts of other ranks",
+            "c10 CUDACachingAllocator.cpp reportProcessMemoryInfo lists every process on the card, by NVML",
+            when=lambda _, e: processes.alike_in_error(e),
+        ),
         Mark("ranks-on-one-gpu-together", 3.0, "started together on one card", "nvidia-smi's process table", when=lambda _, e: processes.all_here(e)),
         Mark(
             "ranks-on-one-gpu-same",
