@@ -56,6 +56,84 @@ def _unaccounted(run: Run, evidence: Evidence) -> str | None:
 
 def _most(run: Run, evidence: Evidence) -> str | None:
     held, figures = _held(run, evidence), counters.of(evidence)
+    own = figures.reserved or 0
+    return f"others hold {show(held)}, this process {show(own)}" if held > own else None
+
+
+def _before_start(_run: Run, evidence: Evidence) -> str | None:
+    figures = counters.of(evidence)
+    for device in evidence.devices:
+        if device.used_bytes and figures.reserved is not None and figures.capacity and not processes.own_ranks(evidence):
+            others = device.used_bytes - figures.reserved
+            fits = abs(figures.capacity - device.used_bytes - (figures.free or 0) - figures.reserved) < counters.CONTEXT_HIGH
+            if fits and others > LEAST_FOREIGN:
+                return f"nvidia-smi shows {show(device.used_bytes)} in use where this process holds {show(figures.reserved)}: the two fill the card together"
+    return None
+
+
+def _driver(_run: Run, evidence: Evidence) -> str | None:
+    """The driver had nothing left before PyTorch's allocator held anything: no counters are printed then."""
+    failure = evidence.failure
+    if failure is None or failure.kind != "gpu-driver" or failure.allocated_bytes is not None:
+        return None
+    full = [d for d in evidence.devices if d.used_bytes and d.total_bytes and d.used_bytes > 0.8 * d.total_bytes]
+    return f"the driver itself had no memory left, and nvidia-smi shows {show(full[0].used_bytes or 0)} in use" if full else None
+
+
+def _unlisted(_run: Run, evidence: Evidence) -> str | None:
+    """A card in use, of which nothing is listed, and the reporter says that nothing of theirs runs on it."""
+    if evidence.failure is None or evidence.failure.allocated_bytes is not None or (where := observed.nobody_runs(evidence)) is None:
+        return None
+    for device in evidence.devices:
+        if device.used_bytes and device.used_bytes >= LEAST_FOREIGN and not device.processes:
+            return f"{show(device.used_bytes)} are in use and no process is listed ({device.where}), where nothing of the job runs ({where})"
+    for line in evidence.lines if not evidence.devices else ():
+        if (found := _USED_OF.search(line.text)) is not None and int(found[1]) * MIB >= max(LEAST_FOREIGN, 0.5 * int(found[2]) * MIB):
+            return f"{show(int(found[1]) * MIB)} are in use ({line.where}), where nothing of the job runs ({where})"
+    return None
+
+
+_PREALLOCATES = pattern(
+    r"\b(?:import|from) (?:jax|tensorflow|flax|cupy)\b|^(?:jax|jaxlib|tensorflow(?:-gpu)?|cupy\S*)\s+\d|xla_client|XLA_PYTHON_CLIENT", re.IGNORECASE
+)
+OUTSIDE = 0.25  # of the card: no context, communicator or library's workspace is as large
+
+
+def _another_library(run: Run, evidence: Evidence) -> str | None:
+    """This process itself holds much that PyTorch does not account for, and the texts name a library that takes most of a card when it is first used."""
+    failure = evidence.failure
+    if failure is None or failure.capacity_bytes is None or colocated(run):
+        return None
+    outside = dict(failure.details).get("outside_pytorch_bytes", 0)
+    if outside < OUTSIDE * failure.capacity_bytes:
+        return None
+    named = next((line for line in evidence.lines if _PREALLOCATES.search(line.text)), None)
+    if named is None:
+        return None
+    return f"{show(outside)} of what this process holds are not PyTorch's, and {named.where} names a library that takes most of a card at once"
+
+
+def _form(run: Run, evidence: Evidence) -> Form | None:
+    """The other holder may be in this very process."""
+    if _another_library(run, evidence) is None:
+        return None
+    lines = {
+        "environment": (
+            "XLA_PYTHON_CLIENT_PREALLOCATE=false   # JAX asks for memory as it needs it, instead of three quarters of the card at once",
+            "JAX_PLATFORMS=cpu                     # where JAX is only imported by another package",
+            "TF_FORCE_GPU_ALLOW_GROWTH=true        # TensorFlow, likewise",
+        )
+    }
+    why = "The memory is held by this process, by another library in it: ending other processes frees nothing."
+    doing = Doing("Keep the other library off the card", why, lines)
+    return Form("Another library in this process holds part of the card", ("free-other-process",), {"free-other-process": doing})
+
+
+def _explained_by_engine(run: Run, evidence: Evidence) -> str | None:
+    return "a generation engine of the same job shares the card" if colocated(run) and _held(run, evidence) else None
+
+
+def _explained_by_ranks(_run: Run, evidence: Evidence) -> str | None:
     own = processes.own_ranks(evidence) or processes.alike_in_error(evidence) or processes.rank_on_first(evidence)
     own = own or processes.same_device_printed(evidence) or observed.first_card_fills(evidence)
     return "the other processes on the card are ranks of this job" if own else None
