@@ -9,20 +9,17 @@ addresses, mapped in 2 MiB (small) or 20 MiB (large) pages. When the card is ful
 
 Not modelled: ``record_stream`` delays; ``garbage_collection_threshold``, which does nothing unless the process sets a memory fraction.
 
-A large model's step is some ten thousand events, and several settings are replayed: what happens at every event is written out in
-:meth:`Caching.allocate` and :meth:`Caching.free`, calls being half of the time; rarer things are functions.
+A large model's step is some ten thousand events, and several settings are replayed: :mod:`advisor.simulation.replaying` does the same faster.
 """
 
 from __future__ import annotations
 
-import gc
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from advisor.simulation import expandable
 from advisor.simulation.allocator_settings import Settings
-from advisor.simulation.blocks import ADDRESS_BITS, LARGE_ROUND, MIDDLE, MIDDLE_SEGMENT, ROUND, SMALL, SMALL_SEGMENT, Block, Pool
+from advisor.simulation.blocks import LARGE_ROUND, MIDDLE, MIDDLE_SEGMENT, ROUND, SMALL, SMALL_SEGMENT, Block, Pool, placed
 
 FIRST_ADDRESS = 0x7F00_0000_0000
 
@@ -48,44 +45,21 @@ class Caching:
     def allocate(self, number: int, requested: int, stream: int = 0) -> bool:
         """Serve a request; False (and :attr:`failed`) where the card is full even after returning what is free."""
         settings = self.settings
-        size = settings.rounded(requested) if settings.divisions else -(-requested // ROUND) * ROUND or ROUND
-        small = size <= SMALL
-        pool = self.pools.get(2 * stream + small)
-        if pool is None:
-            pool = self.pools[2 * stream + small] = Pool(small, stream)
-        order, at = pool.order, pool.at
-        index = bisect_left(order, size << ADDRESS_BITS)
-        block: Block | None = None
-        if index < len(order):
-            block = at[order[index]]
-            if (after := block.next) is not None and not after.mapped:
-                index = pool.unstretched(index)
-                block = at[order[index]]
-            if settings.max_split <= block.size and (size < settings.max_split or block.size >= size + MIDDLE_SEGMENT):
-                block = None
-            else:
-                del at[order.pop(index)]
-                block.free = False
+        size = settings.rounded(requested)
+        pool = self.pool(size, stream)
+        block = self._fit(pool, size) or self.new(pool, size)
         if block is None:
-            block = self._new(pool, size)
-            if block is None:
-                self.failed = self.failed or size
-                return False
+            self.failed = self.failed or size
+            return False
         rest = block.size - size
-        if rest >= ROUND and (small or settings.expandable or (rest > SMALL and size < settings.max_split)):
-            behind = pool.split(block, size)
-            behind.free = True
-            place = rest << ADDRESS_BITS | behind.address
-            insort(order, place)
-            at[place] = behind
+        if rest >= ROUND and (pool.small or settings.expandable or (rest > SMALL and size < settings.max_split)):
+            pool.put(pool.split(block, size))
         block.requested, block.owner = requested, number
         self.blocks[number] = block
-        self.granted[number] = size = block.size
-        self.allocated = allocated = self.allocated + size
-        if allocated > self.max_allocated:
-            self.max_allocated = allocated
-        if self.trace is not None:
-            self.trace.append(("alloc", block.address, requested, number))
+        self.granted[number] = block.size
+        self.allocated += block.size
+        self.max_allocated = max(self.max_allocated, self.allocated)
+        self._note("alloc", block.address, requested, number)
         return True
 
     def free(self, number: int) -> None:
@@ -93,41 +67,36 @@ class Caching:
         block = self.blocks.pop(number, None)
         if block is None:
             return
-        address, size, pool = block.address, block.size, block.pool
-        self.allocated -= size
-        if self.trace is not None:
-            self.trace += (("free_requested", address, block.requested, number), ("free_completed", address, block.requested, number))
-        order, at = pool.order, pool.at
-        if (other := block.previous) is not None and other.free:
-            address, more = other.address, other.size
-            place = more << ADDRESS_BITS | address
-            del order[bisect_left(order, place)], at[place]
-            block.address, size = address, size + more
-            other = block.previous = other.previous
-            if other is not None:
-                other.next = block
-        if (other := block.next) is not None and other.free:
-            more = other.size
-            place = more << ADDRESS_BITS | other.address
-            del order[bisect_left(order, place)], at[place]
-            size += more
-            other = block.next = other.next
-            if other is not None:
-                other.previous = block
-        block.size, block.free = size, True
-        place = size << ADDRESS_BITS | address
-        insort(order, place)
-        at[place] = block
+        self.allocated -= block.size
+        for action in ("free_requested", "free_completed"):
+            self._note(action, block.address, block.requested, number)
+        block.pool.merge(block, block.previous)
+        block.pool.merge(block, block.next)
+        block.pool.put(block)
+
+    def pool(self, size: int, stream: int) -> Pool:
+        """The pool that serves requests of so many bytes, rounded, on a stream."""
+        small = size <= SMALL
+        return self.pools.setdefault(2 * stream + small, Pool(small, stream))
+
+    def _fit(self, pool: Pool, size: int) -> Block | None:
+        """The best fit among the free blocks, taken from them."""
+        index = bisect_left(pool.order, placed(size, 0))
+        if index == len(pool.order):
+            return None
+        block = pool.held[pool.unstretched(index)]
+        most = self.settings.max_split
+        if most <= block.size and (size < most or block.size >= size + MIDDLE_SEGMENT):
+            return None
+        pool.take(block)
+        return block
 
     def stranded(self) -> int:
         """Bytes reserved and not allocated."""
         return self.reserved - self.allocated
 
-    def _note(self, action: str, address: int, size: int) -> None:
-        if self.trace is not None:
-            self.trace.append((action, address, size, -1))
-
-    def _new(self, pool: Pool, size: int) -> Block | None:
+    def new(self, pool: Pool, size: int) -> Block | None:
+        """A block from the card, of at least so many bytes; None where it is full even after returning what is free."""
         block = self._segment(pool, size)
         if block is None:  # the card is full
             self.retries += 1
@@ -135,19 +104,23 @@ class Caching:
             block = self._segment(pool, size)
         return block
 
+    def _note(self, action: str, address: int, size: int, number: int = -1) -> None:
+        if self.trace is not None:
+            self.trace.append((action, address, size, number))
+
     def _segment(self, pool: Pool, size: int) -> Block | None:
         if self.settings.expandable:
             return expandable.expand(pool, size, self._range, self._mapped)
         wanted = SMALL_SEGMENT if pool.small else MIDDLE_SEGMENT if size < MIDDLE else -(-size // LARGE_ROUND) * LARGE_ROUND
         if not self._reserve("segment_alloc", self._next_address, wanted):
             return None
-        block = Block(self._next_address, wanted, self._next_address, pool)
+        block = Block(placed(wanted, self._next_address), self._next_address, pool)
         self._next_address += wanted
         return block
 
     def _range(self, pool: Pool) -> Block:
         """Addresses for a pool that has none with room, none of them mapped."""
-        block = Block(self._next_address, expandable.ADDRESS_SPACE, self._next_address, pool, mapped=False, expandable=True)
+        block = Block(placed(expandable.ADDRESS_SPACE, self._next_address), self._next_address, pool, mapped=False, expandable=True)
         self._next_address += expandable.ADDRESS_SPACE
         pool.unmapped[block.address] = block
         return block
@@ -160,13 +133,14 @@ class Caching:
         if self.capacity is not None and self.reserved + size > self.capacity:
             return False
         self.reserved += size
-        self.max_reserved = max(self.max_reserved, self.reserved)
+        if self.reserved > self.max_reserved:
+            self.max_reserved = self.reserved
         self._note(action, address, size)
         return True
 
     def _return_free(self) -> None:
         for pool in self.pools.values():
-            for block in list(pool.at.values()):
+            for block in list(pool.held):
                 if block.expandable:
                     returned, action = expandable.unmap(pool, block), "segment_unmap"
                 elif block.previous is None and block.next is None:
@@ -177,24 +151,3 @@ class Caching:
                 if returned is not None:
                     self.reserved -= returned[1]
                     self._note(action, *returned)
-
-
-def replay(
-    events: Iterable[tuple[bool, int]], sizes: Mapping[int, int], *,
-    capacity: int | None = None, settings: Settings | None = None, streams: Mapping[int, int] | None = None, trace: bool = False,
-) -> Caching:  # fmt: skip
-    """Replay ``(free, id)`` events with the sizes (and streams) of their storages; stops at the first request that can not be met."""
-    allocator = Caching(capacity=capacity, settings=settings or Settings(), trace=[] if trace else None)
-    allocate, release = allocator.allocate, allocator.free
-    collecting = gc.isenabled()
-    gc.disable()  # blocks live and end by their count; the collector would walk them again and again, with all that the probe has loaded
-    try:
-        for free, number in events:
-            if free:
-                release(number)
-            elif not allocate(number, sizes[number], streams.get(number, 0) if streams else 0):
-                break
-    finally:
-        if collecting:
-            gc.enable()
-    return allocator

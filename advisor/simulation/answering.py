@@ -71,7 +71,7 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
     import torch
     import transformers
 
-    from advisor.simulation import allocator, extrapolating, snapshot, timeline
+    from advisor.simulation import extrapolating, replaying, snapshot, timeline
     from advisor.simulation.allocator_settings import Settings
     from advisor.simulation.ranks import looking
     from advisor.simulation.step import STEPS, record
@@ -96,7 +96,7 @@ def _probe(run: Run, request: Mapping[str, Any]) -> dict[str, Any]:
     written = run.effective.framework.allocator or {}
     modes = outside.modes(run)
     replays = {
-        mode: allocator.replay(
+        mode: replaying.replay(
             events,
             sizes,
             settings=Settings.of(written, expandable=mode == "expandable"),

@@ -5,7 +5,7 @@ A free block's place in that order is one number, size before address, which lis
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from advisor.units import MIB
@@ -17,14 +17,19 @@ MIDDLE = 10 * MIB
 MIDDLE_SEGMENT = 20 * MIB
 LARGE_ROUND = 2 * MIB
 ADDRESS_BITS = 56  # of a place in the order: addresses here begin below 2^47, and a pool's range of them is 2^40
+ADDRESSES = (1 << ADDRESS_BITS) - 1
+
+
+def placed(size: int, address: int) -> int:
+    """A block's place in the order of best fits, both in bytes: by size, then by address."""
+    return size << ADDRESS_BITS | address
 
 
 @dataclass(slots=True, eq=False)
 class Block:
     """A range of addresses within a segment; neighbours are linked. ``mapped`` False: address space without memory (expandable segments)."""
 
-    address: int
-    size: int
+    place: int
     segment: int
     pool: Pool
     previous: Block | None = None
@@ -35,6 +40,16 @@ class Block:
     requested: int = 0
     owner: int = -1
 
+    @property
+    def address(self) -> int:
+        """Its first byte."""
+        return self.place & ADDRESSES
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+        return self.place >> ADDRESS_BITS
+
 
 @dataclass(slots=True, eq=False)
 class Pool:
@@ -43,30 +58,28 @@ class Pool:
     small: bool
     stream: int = 0
     order: list[int] = field(default_factory=list)
-    at: dict[int, Block] = field(default_factory=dict)  # by place in the order
+    held: list[Block] = field(default_factory=list)  # the blocks, beside their places in the order
     unmapped: dict[int, Block] = field(default_factory=dict)  # by address
 
     def put(self, block: Block) -> None:
         """Make a block free to take."""
         block.free = True
-        place = block.size << ADDRESS_BITS | block.address
-        insort(self.order, place)
-        self.at[place] = block
+        index = bisect_left(self.order, block.place)
+        self.order.insert(index, block.place)
+        self.held.insert(index, block)
 
     def take(self, block: Block) -> None:
         """Remove a block from the free ones."""
-        place = block.size << ADDRESS_BITS | block.address
-        del self.order[bisect_left(self.order, place)], self.at[place]
+        index = bisect_left(self.order, block.place)
+        del self.order[index], self.held[index]
         block.free = False
 
     def unstretched(self, index: int) -> int:
         """The first fit from ``index`` on that is not at the end of mapped memory, where it could become larger than the next fit."""
-        block = self.at[self.order[index]]
-        while block.expandable and index + 1 < len(self.order):
-            other = self.at[self.order[index + 1]]
-            if _could_be(other) >= _could_be(block):
-                break
-            block, index = other, index + 1
+        block = self.held[index]
+        while block.expandable and index + 1 < len(self.held) and _could_be(block) > _could_be(self.held[index + 1]):
+            index += 1
+            block = self.held[index]
         return index
 
     def merge(self, block: Block, other: Block | None) -> None:
@@ -78,24 +91,27 @@ class Pool:
         else:
             del self.unmapped[other.address]
         if other is block.previous:
-            block.address, block.previous = other.address, other.previous
+            block.previous = other.previous
             if block.previous is not None:
                 block.previous.next = block
         else:
             block.next = other.next
             if block.next is not None:
                 block.next.previous = block
-        block.size += other.size
+        block.place = placed(block.size + other.size, min(block.address, other.address))
 
     def split(self, block: Block, size: int) -> Block:
         """Cut a block to ``size``; returns the rest, linked behind it and in no list."""
         after = block.next
-        rest = Block(block.address + size, block.size - size, block.segment, self, block, after, False, block.mapped, block.expandable)
+        place = placed(block.size - size, block.address + size)
+        rest = Block(place, block.segment, self, block, after, False, block.mapped, block.expandable)
         if after is not None:
             after.previous = rest
-        block.next, block.size = rest, size
+        block.next, block.place = rest, placed(size, block.address)
         return rest
 
 
 def _could_be(block: Block) -> int:
-    return block.size + (block.next.size if block.next is not None and not block.next.mapped else 0)
+    hole = block.next
+    size = block.place >> ADDRESS_BITS
+    return size if hole is None or hole.mapped else size + (hole.place >> ADDRESS_BITS)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from advisor.simulation.blocks import MIDDLE_SEGMENT, SMALL_SEGMENT, Block, Pool
+from advisor.simulation.blocks import ADDRESS_BITS, ADDRESSES, MIDDLE_SEGMENT, SMALL_SEGMENT, Block, Pool, placed
 
 ADDRESS_SPACE = 1 << 40  # of a pool; torch takes 9/8 of the card
 Map = Callable[[int, int], bool]  # address and bytes; False where the card is full
@@ -18,19 +18,27 @@ def expand(pool: Pool, size: int, fresh: Callable[[Pool], Block], map_pages: Map
     """A mapped block of at least ``size``, in no list; None where the card is full."""
     block = _room(pool, size) or fresh(pool)
     page = SMALL_SEGMENT if pool.small else MIDDLE_SEGMENT
+    has = 0
     if block.mapped:
         pool.take(block)
-    while not block.mapped or block.size < size:
-        hole = block if not block.mapped else block.next
+        has = block.place >> ADDRESS_BITS
+    while has < size:
+        hole = block.next if has else block
         assert hole is not None and not hole.mapped
-        missing = min(size if hole is block else size - block.size, hole.size)
-        added = min(-(-missing // page) * page, hole.size)
-        if not map_pages(hole.address, added):
-            if block.mapped:
+        address, room = hole.place & ADDRESSES, hole.place >> ADDRESS_BITS
+        added = min(-(-(size - has) // page) * page, room)
+        if not map_pages(address, added):
+            if has:
                 pool.put(block)
             return None
-        del pool.unmapped[hole.address]
-        if added < hole.size:
+        del pool.unmapped[address]
+        if has and added < room:  # the block before grows into it
+            has += added
+            block.place += placed(added, 0)
+            hole.place = placed(room - added, address + added)
+            pool.unmapped[address + added] = hole
+            continue
+        if added < room:
             rest = pool.split(hole, added)
             pool.unmapped[rest.address] = rest
         hole.mapped = True
@@ -38,6 +46,7 @@ def expand(pool: Pool, size: int, fresh: Callable[[Pool], Block], map_pages: Map
             pool.put(hole)
         pool.merge(block, block.next)
         pool.merge(block, block.next)  # what has been mapped may have ended at a free block
+        has = block.size
     return block
 
 
@@ -49,7 +58,7 @@ def _room(pool: Pool, size: int) -> Block | None:
             start = start.previous
         total, block = 0, start
         while block is not None and total < size and (block.free or not block.mapped):
-            total, block = total + block.size, block.next  # type: ignore[assignment]
+            total, block = total + (block.place >> ADDRESS_BITS), block.next  # type: ignore[assignment]
         if total >= size:
             return start
     return None

@@ -42,7 +42,7 @@ def write(path: Path, allocator: Caching, storages: Mapping[int, StorageLike]) -
 
 def _segments(allocator: Caching, storages: Mapping[int, StorageLike]) -> list[dict[str, Any]]:
     chains: dict[int, list[Block]] = {}
-    known = [*allocator.blocks.values(), *(b for pool in allocator.pools.values() for b in pool.at.values())]
+    known = [*allocator.blocks.values(), *(b for pool in allocator.pools.values() for b in pool.held)]
     for block in sorted(known, key=lambda b: b.address):
         chains.setdefault(block.segment, []).append(block)
     found = []

@@ -92,20 +92,21 @@ def test_the_whole_stream_in_a_process_of_its_own(name: str) -> None:
 
 @bench
 @pytest.mark.parametrize("expandable", [False, True])
-@pytest.mark.parametrize("name", ["8B", "8B, no checkpointing"])
+@pytest.mark.parametrize("name", JOBS)
 def test_the_allocator_replays_a_million_events_a_second(name: str, expandable: bool) -> None:
     from advisor.job import read_job
     from advisor.run import resolve
-    from advisor.simulation.allocator import replay
     from advisor.simulation.allocator_settings import Settings
+    from advisor.simulation.replaying import replay
     from advisor.simulation.step import record
 
     recorder = record(resolve(read_job(_job(name))))
     sizes = {number: storage.requested for number, storage in recorder.storages.items()}
+    streams = {number: storage.stream for number, storage in recorder.storages.items() if storage.stream}
     found = []
     for _ in range(15):
         started = time.process_time()
-        replay(recorder.events, sizes, settings=Settings(expandable=expandable))
+        replay(recorder.events, sizes, settings=Settings(expandable=expandable), streams=streams)
         found.append(len(recorder.events) / (time.process_time() - started))
     print(f"{name}, {'expandable' if expandable else 'default'}: {max(found) / 1e6:.2f} million events a second, {len(recorder.events)} events")
     assert max(found) >= EVENTS_A_SECOND

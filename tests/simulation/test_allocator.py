@@ -5,8 +5,9 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor.simulation.allocator import Caching, replay
+from advisor.simulation.allocator import Caching
 from advisor.simulation.allocator_settings import Settings
+from advisor.simulation.replaying import replay
 from advisor.units import KIB, MIB
 
 EXPANDABLE = Settings(expandable=True)
@@ -174,7 +175,7 @@ def test_nothing_is_lost_and_nothing_overlaps(requests: list[tuple[int, int]], e
         alive.append(number)
         spans = sorted((b.address, b.address + b.size) for b in a.blocks.values())
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
-        free_bytes = sum(b.size for pool in a.pools.values() for b in pool.at.values())
+        free_bytes = sum(b.size for pool in a.pools.values() for b in pool.held)
         assert a.allocated + free_bytes == a.reserved
         assert all(b.size >= b.requested for b in a.blocks.values())
 
