@@ -12,6 +12,7 @@ from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import in_phase
 from advisor.run import Run
+from advisor.units import show
 
 
 def _resuming(_run: Run, evidence: Evidence) -> str | None:
@@ -35,6 +36,25 @@ def _kept(_run: Run, evidence: Evidence) -> str | None:
     return f"the run is resumed ({resumed.where}) from a state that is read onto the card" if resumed is not None else None
 
 
+_LOADED = pattern(r"\bafter\b[^\n]{0,80}(?:load|resum|restor|optim_state)", re.IGNORECASE)
+_STEPS = pattern(r"\b(?:batch|step|iter\w*|epoch)\W{0,3}\d|\b(?:first|fresh) (?:start|run)\b|\bfrom scratch\b", re.IGNORECASE)
+MORE = 1.3  # times what the steps of the first start held: states that are whole again, or a state dict that is still there
+
+
+def _more_after(_run: Run, evidence: Evidence) -> str | None:
+    """After a checkpoint was loaded more is allocated than the steps of the same run held before."""
+    steps = [
+        s.allocated_bytes for s in evidence.samples if s.allocated_bytes and (s.step is not None or _STEPS.search(s.label)) and not _LOADED.search(s.label)
+    ]
+    if not steps:
+        return None
+    for sample in evidence.samples:
+        if sample.allocated_bytes and _LOADED.search(sample.label) and sample.allocated_bytes >= MORE * max(steps):
+            held = f"{show(sample.allocated_bytes)} are allocated after a checkpoint was loaded ({sample.where})"
+            return f"{held}, where steps of the first start held {show(max(steps))}"
+    return None
+
+
 def _fault(run: Run, evidence: Evidence) -> Run | None:
     if run.job.resume is None and not in_phase(evidence, "resume"):
         return None
@@ -49,6 +69,13 @@ RULE = Rule(
     prior=-1.0,
     marks=(
         Mark("resume-on-device-phase", 2.5, "while resuming", "the failing phase", when=_resuming),
+        Mark(
+            "resume-on-device-more-after",
+            4.5,
+            "more after resuming",
+            "a resumed run holds what it held before it was stopped, unless what was read is still there, whole or as storages that views keep",
+            when=_more_after,
+        ),
         Mark("resume-on-device-map", 2.0, "read to the device", "torch.load's map_location: what it names is where tensors go", when=_device),
         Mark(
             "resume-on-device-load",
