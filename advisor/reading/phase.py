@@ -40,7 +40,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "rollout",
-            r"generate_sequences|_generate_and_score_completions|:generate_rollouts|:make_experience|:_generate\b|unwrapped_model\.generate|"
+            r"unwrap_model_for_generation|generate_sequences|_generate_and_score_completions|:generate_rollouts|:make_experience|:_generate\b|unwrapped_model\.generate|"
             r"llm\.generate|vllm/v1/worker\S*:execute_model|"
             r"generation/utils\.py:(?:generate|_sample|_greedy_search|_beam_search)|:rollout\b|determine_num_available_blocks|initialize_kv_cache|"
             r"capture_model|profile_run",

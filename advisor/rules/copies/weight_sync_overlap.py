@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
+from advisor.report import Doing
 from advisor.rules import waking
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
-from advisor.rules.situation import in_phase
+from advisor.rules.situation import in_phase, sharded
 from advisor.run import Run
 
 
 def _sync(run: Run, evidence: Evidence) -> str | None:
     return "the failure comes at the hand-over of the weights" if in_phase(evidence, "sync") and waking.hands_over(run, evidence) else None
+
+
+_WHOLE = pattern(r"GatheredParameters\(\s*(?:list\()?[\w.]*model\w*\.parameters\(\)|summon_full_params\(")
+
+
+def _gathered(run: Run, evidence: Evidence) -> str | None:
+    """All parameters of a divided model are gathered on every rank at once, to generate with them."""
+    if not sharded(run) or not in_phase(evidence, "rollout", "sync"):
+        return None
+    frame = next((f for f in evidence.frames if _WHOLE.search(f.code)), None)
+    return f"every rank gathers the whole model to generate with it ({frame.where})" if frame is not None else None
+
+
+def _form(run: Run, evidence: Evidence) -> Form | None:
+    if _gathered(run, evidence) is None:
+        return None
+    why = "Generation in the training process needs whole layers: gathered all at once they are the whole model on every rank. Layer by layer is slow and fits."
+    lines = {
+        "trl": ("ds3_gather_for_generation=False   # gathers each layer as it is used: slower, and the model need not fit on a card",),
+        "or an engine": ("use_vllm=True   # on cards of its own: it divides the model by its own tensor parallelism",),
+    }
+    doing = Doing("Generate without the whole model on each card", why, lines)
+    return Form("The whole model is gathered on every rank to generate", ("separate-rollout", "tensor-parallel"), {"separate-rollout": doing})
 
 
 RULE = Rule(
@@ -23,6 +48,13 @@ RULE = Rule(
     explains=("sync",),
     marks=(
         Mark("weight-sync-phase", 2.5, "at the hand-over", "the failing phase", when=_sync),
+        Mark(
+            "weight-sync-gathered",
+            5.0,
+            "the whole model on every rank",
+            "trl models/utils.py unwrap_model_for_generation: deepspeed.zero.GatheredParameters(model.parameters())",
+            when=_gathered,
+        ),
         Mark(
             "weight-sync-wake",
             3.5,
@@ -40,6 +72,7 @@ RULE = Rule(
             on="frame",
         ),
     ),
+    form=_form,
     remedies=("staged-wake-up", "rollout-fraction", "upgrade"),
     fires=(
         Example(
