@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from advisor.compare import CompareError, Side, of_job, of_json
-from advisor.job import JobError, read_job
+from advisor.job import JobError, meant_as_job, read_job
 from advisor.units import show
 
 MAX_BYTES = 16 * 1024 * 1024  # of a text; snapshots have bounds of their own
@@ -51,6 +51,9 @@ def load(path: Path | str) -> Side:
     try:
         job = read_job(data, where=file.name)
     except JobError as error:
+        if meant_as_job(data):  # a reader of any text would take it without what is wrong in it
+            said = str(error)
+            raise CompareError(said if said.startswith(file.name) else f"{file.name}: {said}") from None
         return of_texts(file, error)
     return of_job(file.name, job)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from advisor import baseline, compare
 from advisor.cli import main
-from advisor.job import read_job
+from advisor.job import meant_as_job, read_job
 
 JOB = {
     "version": 1,
@@ -109,6 +109,35 @@ def test_what_is_no_job_is_told(folder: Path, capsys: pytest.CaptureFixture[str]
     assert main(["compare", "job.json", "x.json"]) == 2
     assert "is neither a job file" in capsys.readouterr().err
     assert main(["compare", "job.json", "missing.json"]) == 2
+
+
+@pytest.mark.parametrize("version", [{"version": 1}, {}])
+def test_a_job_with_a_wrong_value_is_refused_as_the_estimate_does(version: dict[str, int], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = {name: value for name, value in JOB.items() if name != "version"} | {"activations": {"attention": "flash"}} | version
+    (folder / "wrong.json").write_text(json.dumps(wrong))
+    for command in (["compare", "job.json", "wrong.json"], ["baseline", "save", "wrong.json", "--to", "w.yaml"], ["baseline", "check", "b.yaml", "wrong.json"]):
+        assert main(["baseline", "approve", "b.yaml"]) == 0
+        capsys.readouterr()
+        assert main(command) == 2, command
+        said = capsys.readouterr().err
+        assert "wrong.json" in said and "activations.attention" in said and "flash-2" in said
+    assert not (folder / "w.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("version: 1\nbatch: {micro: 1}\n", True),  # a wrong name
+        ("batch: {micro_batch: many}\n", True),  # a wrong value
+        ("base_model: a/b\nmicro_batch_size: 2\n", False),
+        ("model: {_component_: torchtune.models.llama3.llama3_8b}\noptimizer: {_component_: torch.optim.AdamW}\nbatch_size: 2\n", False),
+        ("version: 1\nservices: {trainer: {image: x}}\n", False),
+        ("[1, 2]", False),
+        ("a: [", False),
+    ],
+)
+def test_which_text_was_meant_as_a_job_file(text: str, meant: bool) -> None:
+    assert meant_as_job(text) is meant
 
 
 def test_configs_of_frameworks_are_sides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

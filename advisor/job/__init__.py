@@ -9,7 +9,7 @@ from advisor.job.division import Offload, Parallel
 from advisor.job.known import fields, nearest_field
 from advisor.job.lifecycle import Eval, Load, Resume, Rollout, Save
 from advisor.job.place import Framework, Hardware, OtherGpu
-from advisor.job.reading import MAX_JOB_BYTES, read_job
+from advisor.job.reading import MAX_JOB_BYTES, meant_as_job, read_job
 from advisor.job.section import Section
 from advisor.job.training import Activations, Batch, Lengths, Method, Model, Optimizer, Precision, Vision
 from advisor.job.whole import Job
@@ -17,5 +17,5 @@ from advisor.job.whole import Job
 __all__ = [
     "MAX_JOB_BYTES",
     "Activations", "Batch", "Eval", "Framework", "Hardware", "Job", "JobError", "Lengths", "Load", "Method", "Model", "Offload", "Optimizer",
-    "OtherGpu", "Parallel", "Precision", "Resume", "Rollout", "Save", "Section", "Vision", "fields", "nearest_field", "read_job",
+    "OtherGpu", "Parallel", "Precision", "Resume", "Rollout", "Save", "Section", "Vision", "fields", "meant_as_job", "nearest_field", "read_job",
 ]  # fmt: skip

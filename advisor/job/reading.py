@@ -11,6 +11,7 @@ import yaml
 
 from advisor.job import spelling
 from advisor.job.checking import JobError, validated
+from advisor.job.known import fields
 from advisor.job.whole import Job
 
 MAX_JOB_BYTES = 1_000_000  # a job file is some kilobytes; this is far above any real one
@@ -37,6 +38,28 @@ def read_job(source: str | bytes | Mapping[str, Any], *, where: str = "job") -> 
     if not isinstance(data, Mapping):
         raise JobError(f"{where} holds {_kind_in_words(data)}; a job file is a mapping that starts with 'version: 1'")
     return validated(Job, dict(data), "")
+
+
+def meant_as_job(source: str | bytes) -> bool:
+    """Whether a text that :func:`read_job` refuses was meant as a job file: ``version: 1`` beside a section of it, or nothing but names that it has.
+
+    Then a value or a name in it is wrong; of a framework's config neither holds.
+    """
+    try:
+        data, _ = _loaded(source.decode("utf-8", errors="replace") if isinstance(source, bytes) else source)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return False
+    if not isinstance(data, Mapping):
+        return False
+    names = {path for field in fields() for path in _prefixes(field)}
+    sections = [name for name, value in data.items() if isinstance(value, Mapping) and name in names]
+    written = [str(name) for name in data] + [f"{section}.{key}" for section in sections for key in data[section]]
+    return bool(sections) and (data.get("version") == 1 or all(path in names for path in written))
+
+
+def _prefixes(path: str) -> list[str]:
+    parts = path.split(".")
+    return [".".join(parts[: end + 1]) for end in range(len(parts))]
 
 
 def _first(error: Exception) -> str:
