@@ -94,6 +94,7 @@ class Block(Struct, frozen=True):
     window: int | None = None  # sliding window of attention, tokens
     parallel: bool = False  # attention and MLP read the same norm (GPT-J, NeoX, Falcon, Cohere)
     cross: bool = False  # has cross attention to an encoder
+    cut: bool = False  # the MLP's gate passes only what lies above a cut by its mean and deviation
     places: tuple[int, ...] = ()  # the layers that are of this kind, from 0, where kinds alternate; else they follow one another
 
     @property
@@ -117,6 +118,9 @@ class Architecture(Struct, frozen=True, dict=True):
     vision: tuple[Block, ...] = ()
     mtp: tuple[Block, ...] = ()  # next-token-prediction layers, where the modelling code builds them (Megatron does, transformers does not)
     vision_hidden: int = 0
+    vision_activation: str = "gelu"
+    vision_rotary: bool = False  # the tower turns queries and keys by their place in the image
+    vision_unused: int = 0  # last layers of the tower whose output nobody reads
     attention_dropout: float = 0.0
     hidden_dropout: float = 0.0
     softcap_attention: float | None = None

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from advisor.arithmetic import moments as at
 from advisor.arithmetic import settings, vision
+from advisor.arithmetic.blocks.altup import streams
 from advisor.arithmetic.blocks.block import settled
 from advisor.arithmetic.blocks.cached import stranded
 from advisor.arithmetic.blocks.tape import Counted, Size, Step
@@ -39,6 +40,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     """Saved activations, checkpoints, and the temporaries of the block that runs, for the text blocks of this rank."""
     yield from vision.holdings(ctx)
     yield from _own_embeddings(ctx)
+    yield from _streams(ctx)
     if not ctx.blocks:
         return
     put = _Put(ctx)
@@ -90,6 +92,25 @@ def _own_embeddings(ctx: Context) -> Iterator[Holding]:
     each = width * (4 + (4 if trained else 0) + ctx.compute) + (ctx.arch.hidden * ctx.compute if trained else 0)
     values = {"tokens": ctx.tokens, "bytes a token": each}
     yield Holding("activations", "embeddings of each layer's own", ctx.tokens * each, UNTIL_LOSS | RUNNING, "tokens x bytes a token", values, SOURCE)
+
+
+def _streams(ctx: Context) -> Iterator[Holding]:
+    """AltUp's streams outside the layers (modeling_gemma3n Gemma3nTextModel.forward): each but the first is a projection, brought to the first's size.
+
+    Kept of each: the projection, which its own size is taken of, and its product with the first's, which the quotient reads. Before the layers the
+    embedded tokens, and after them what the last layer gives, are kept too.
+    """
+    number = max((streams(block) for block, _ in ctx.blocks), default=1)
+    if number == 1 or ctx.source != "huggingface":
+        return
+    one = ctx.arch.hidden * ctx.compute
+    for name, here, kept, moments in (
+        ("streams before the layers", ctx.has_embedding, 1 + 2 * (number - 1), UNTIL_LOSS | RUNNING),
+        ("streams after the layers", ctx.has_head, number + 2 * (number - 1), UNTIL_LOSS),
+    ):
+        if here:
+            values = {"tokens": ctx.tokens, "bytes a token": kept * one}
+            yield Holding("activations", name, ctx.tokens * kept * one, moments, "tokens x bytes a token", values, SOURCE)
 
 
 class _Put:

@@ -83,6 +83,21 @@ def unfused(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(out)
 
 
+def tower_of(job: Job) -> str:
+    """What becomes of a vision tower: as the job says, else by whose habit it is.
+
+    peft looks for modules by name or kind wherever they stand, so a tower gets adapters too; ms-swift and LLaMA-Factory leave it out
+    (``freeze_vit``, ``freeze_vision_tower``: true unless set).
+    """
+    said = job.model.vision.tower if job.model.vision else None
+    return said or ("frozen" if job.framework.name in ("ms-swift", "llama-factory") and (job.method.kind or "full") in ADAPTED else "trained")
+
+
+def projects(arch: Architecture, job: Job) -> bool:
+    """Whether the projection to the text is frozen with the tower: Qwen's merger is a part of it (``visual``), ms-swift and LLaMA-Factory freeze both."""
+    return arch.model_type.startswith("qwen") or job.framework.name in ("ms-swift", "llama-factory")
+
+
 class Fates:
     """Which tensors are adapted, quantised, trained."""
 
@@ -99,12 +114,15 @@ class Fates:
         if targets is None:
             targets = "qv" if self.adapted else ()
         self.targets: str | frozenset[str] = targets if isinstance(targets, str) else frozenset(targets)
-        self.tower = (job.model.vision.tower if job.model.vision else None) or ("frozen" if self.adapted else "trained")
+        self.tower = tower_of(job)
+        self.whole = projects(arch, job)
         self.tied = arch.tied
         self.experts = experts_adapted(arch, job)
 
-    def wants(self, t: Tensor) -> bool:
-        """Whether the tensor gets an adapter."""
+    def wants(self, t: Tensor, *, seeing: bool = False) -> bool:
+        """Whether the tensor gets an adapter; ``seeing``: it is of the tower's layers."""
+        if seeing and self.tower == "frozen":
+            return False
         if self.experts and t.role == "expert" and len(t.shape) >= 2:
             return True
         if not self.adapted or not t.linear or len(t.shape) < 2 or t.role in ("embedding", "position", "norm"):
@@ -122,9 +140,11 @@ class Fates:
             return t.role == "attention"
         return t.role == "attention" and leaf in ATTENTION_QV
 
-    def of(self, t: Tensor) -> str:
-        """quantised, frozen or trained."""
-        if t.role in ("vision", "projector") and self.tower == "frozen" and t.role == "vision":
+    def of(self, t: Tensor, *, seeing: bool = False) -> str:
+        """quantised, frozen or trained; ``seeing``: it is of the tower's layers."""
+        if seeing and self.tower == "frozen" and not self.adapted:
+            return "frozen"
+        if self.tower == "frozen" and (t.role == "vision" or (t.role == "projector" and self.whole)):
             return "frozen"
         if not self.adapted:
             return "trained"

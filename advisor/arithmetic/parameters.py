@@ -122,7 +122,8 @@ def _count(
     tower = job.model.vision.tower if job.model.vision else None
     vision: tuple[Unit, ...] = ()
     if arch.vision and embedding and tower != "skipped":
-        vision = tuple(_unit("vision block", b.count, b.tensors, fates, tensor, 1, 1) for b in arch.vision)
+        vision = tuple(_unit("vision block", b.count, b.tensors, fates, tensor, 1, 1, seeing=True) for b in arch.vision)
+        vision = _unread(vision, arch.vision_unused)
     outside = []
     for t in arch.outer:
         if t.role in ("embedding", "position", "vision", "projector"):
@@ -154,7 +155,7 @@ def _count(
     )
 
 
-def _unit(name: str, layers: int, tensors: tuple[Tensor, ...], fates: Fates, tp: int, ep: int, etp: int) -> Unit:
+def _unit(name: str, layers: int, tensors: tuple[Tensor, ...], fates: Fates, tp: int, ep: int, etp: int, *, seeing: bool = False) -> Unit:
     items: list[Item] = []
     for t in tensors:
         routed = t.role == "expert"
@@ -163,8 +164,8 @@ def _unit(name: str, layers: int, tensors: tuple[Tensor, ...], fates: Fates, tp:
         divisor = parts * (ep if routed and t.times == 1 else 1)
         elements = -(-t.elements // divisor) if len(t.shape) > 1 else -(-t.elements // (divisor if routed or t.role in ("attention", "mlp") else 1))
         columns = t.shape[-1] if len(t.shape) > 1 else 1
-        items.append(Item(t.name, t.role, elements, times, max(1, elements // max(1, columns)), columns, fates.of(t), routed, len(t.shape) > 1))
-        if fates.wants(t):
+        items.append(Item(t.name, t.role, elements, times, max(1, elements // max(1, columns)), columns, fates.of(t, seeing=seeing), routed, len(t.shape) > 1))
+        if fates.wants(t, seeing=seeing):
             out, inside = t.shape[-2], t.shape[-1]
             # a column-parallel layer keeps A whole and splits B with its output; a row-parallel one the other way round
             rank = 2 * fates.rank if fates.experts and t.name == "gate_up_proj" else fates.rank  # two modules' ranks in one fused parameter
@@ -179,6 +180,15 @@ def _unit(name: str, layers: int, tensors: tuple[Tensor, ...], fates: Fates, tp:
         sum(i.total for i in items if i.expert and i.fate in ("frozen", "quantised")),
         sum(i.times * (2 if i.fate == "adapter" else 1) for i in items if i.fate in ("trained", "adapter")),
     )  # fmt: skip
+
+
+def _unread(vision: tuple[Unit, ...], unused: int) -> tuple[Unit, ...]:
+    """The last layers of a tower get no gradients where an earlier one's output is read: they are held, and neither stepped nor kept for."""
+    if not vision or not unused:
+        return vision
+    last = vision[-1]
+    left = max(0, last.layers - unused)
+    return (*vision[:-1], *((replace(last, layers=left),) if left else ()), _frozen(replace(last, layers=last.layers - left)))
 
 
 def _frozen(unit: Unit) -> Unit:

@@ -1,47 +1,116 @@
-"""The vision tower: its blocks run before the text; trained, it keeps what autograd asks of it."""
+"""The vision tower: its blocks run before the text; trained or with adapters, it keeps what autograd asks of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from advisor.architecture import ConfigError
+from msgspec.structs import replace
+
+from advisor.architecture import Block, ConfigError
 from advisor.architecture.vision_tokens import vision_tokens
 from advisor.arithmetic import moments as at
-from advisor.arithmetic.blocks.block import count
+from advisor.arithmetic import settings
+from advisor.arithmetic.blocks.block import settled
 from advisor.arithmetic.blocks.setting import Setting
+from advisor.arithmetic.blocks.tape import Size
 from advisor.arithmetic.context import Context
+from advisor.arithmetic.fates import projects, tower_of
+from advisor.arithmetic.parameters import ADAPTED
 from advisor.ledger import Holding
 
 MERGE = {"internvl_chat": 4, "glm4v": 4}  # patches that become one token of the text, of families whose images are not known here
-UNTIL_BACKWARD = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST})
+UNTIL_LOSS = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD})
+UNTIL_BACKWARD = UNTIL_LOSS | {at.BACKWARD_LAST, at.BACKWARD_FIRST}
 SOURCE = "autograd's saved tensors of the tower's blocks; its own norms, gated or plain MLP, attention without a score matrix"
-ERROR = "window attention and rotary details of the tower are not counted apart"
+ERROR = "an eager tower's scores are not counted"
+PIXEL = 4  # processors give fp32
 
 
-def _patches(ctx: Context) -> int:
-    """Patches of one sample, by the family's own rule: Gemma 3 makes one token of sixteen, SmolVLM of sixteen, Qwen-VL of four."""
+def _sample(ctx: Context) -> tuple[int, int]:
+    """Tokens and patches of one sample, by the family's own rule: Gemma 3 makes one token of sixteen, SmolVLM of sixteen, Qwen-VL of four."""
     try:
         found = vision_tokens(ctx.job.model)
     except ConfigError:
         found = None
     tokens = (ctx.job.model.vision.tokens or 0) if ctx.job.model.vision is not None else 0
-    return found.patches if found is not None else tokens * MERGE.get(ctx.arch.model_type, 1)
+    return (found.tokens, found.patches) if found is not None else (tokens, tokens * MERGE.get(ctx.arch.model_type, 1))
 
 
 def holdings(ctx: Context) -> Iterator[Holding]:
-    """What a trained tower keeps; nothing where it is frozen (no gradient enters it) or skipped."""
+    """The pixels, and what a tower keeps that trains or has adapters; of a frozen one (no gradient enters it) nothing, as of a skipped one."""
     vision = ctx.job.model.vision
-    if vision is None or not ctx.arch.vision or vision.tower != "trained" or not vision.tokens or not ctx.has_embedding:
+    if vision is None or not ctx.arch.vision or vision.tower == "skipped" or not ctx.has_embedding:
         return
-    patches = ctx.micro_batch * _patches(ctx)
-    for block in ctx.arch.vision:
-        setting = Setting(
-            stream=ctx.compute, weight=ctx.compute, norm=ctx.compute, compute=ctx.compute,
-            norm_kind="rms" if block.gated else "layer", activation="silu" if block.gated else "gelu", fused=ctx.kernels, input_grad=True,
-        )  # fmt: skip
-        c = count(block, ctx.arch.vision_hidden or block.heads * block.head_dim, setting)
-        full = vision.tower_checkpointing == "full"
-        each = round((c.input[0] if full else c.total[0]) * patches)
-        values = {"blocks": block.count, "patches": patches, "bytes a patch": c.input[0] if full else c.total[0]}
+    tokens, patches = (ctx.micro_batch * number for number in _sample(ctx))
+    if not patches:
+        return
+    yield from _pixels(ctx, patches)
+    trained = tower_of(ctx.job) == "trained"
+    if trained or (ctx.method not in ADAPTED and not projects(ctx.arch, ctx.job)):
+        yield from _projector(ctx, tokens)
+    if not trained:
+        return
+    full = vision.tower_checkpointing == "full" or (vision.tower_checkpointing is None and ctx.checkpointing == "full" and ctx.source == "huggingface")
+    left = ctx.arch.vision_unused
+    for block in reversed(ctx.arch.vision):
+        count, left = max(0, block.count - left), max(0, left - block.count)
+        c = settled(block, ctx.arch.vision_hidden or block.heads * block.head_dim, _setting(ctx, block))
+        size = c.input if full else c.total
+        values = {"blocks": count, "patches": patches, "bytes a patch": size[0]}
         name = "vision tower (checkpoints)" if full else "vision tower"
-        yield Holding("activations", name, each * block.count, UNTIL_BACKWARD, "blocks x patches x bytes a patch", values, SOURCE, error=ERROR)
+        formula = "blocks x patches x bytes a patch"
+        yield Holding("activations", name, _bytes(size, patches) * count, UNTIL_BACKWARD, formula, values, SOURCE, error=ERROR)
+        running = max([_bytes(s.saved, patches) + _bytes(s.live, patches) for s in c.backward] + [_bytes(s, patches) for s in c.again])
+        if count:
+            yield from _running(ctx, _bytes(size, patches), running, count, full=full)
+
+
+def _running(ctx: Context, kept: int, running: int, count: int, *, full: bool) -> Iterator[Holding]:
+    """The tower runs backward when the text has its gradients: its first block beside all that is kept, its last beside the other blocks' gradients.
+
+    Both are told as what they need beyond all of the tower's gradients, which this moment counts.
+    """
+    own = sum(unit.layers * (unit.trained * ctx.gradient + unit.adapters * ctx.adapter) for unit in ctx.counts.vision)
+    first, last = kept * (count if full else count - 1) + running - own, (kept if full else 0) + running - own // count
+    if max(first, last) > 0:
+        values = {"blocks": count, "bytes a block keeps": kept, "bytes of the running block": running, "bytes of the tower's gradients": own}
+        formula = "the larger of kept x blocks + running - gradients, and kept + running - gradients / blocks"
+        yield Holding("activations", "vision tower as it runs backward", max(first, last), frozenset({at.BACKWARD_ROOT}), formula, values, SOURCE)
+
+
+def _bytes(size: Size, patches: int) -> int:
+    return round(size[0] * patches + size[2] + size[3])
+
+
+def _projector(ctx: Context, tokens: int) -> Iterator[Holding]:
+    """What the projection to the text keeps: the input of each matrix, of the norm before the first, and of the activations between them."""
+    layers = [t for t in ctx.arch.outer if t.role == "projector" and len(t.shape) == 2]
+    ends = [((t.shape[1], t.shape[0]) if t.linear else (t.shape[0], t.shape[1]), t.times) for t in layers]  # a bare parameter is stored [in, out]
+    if not ends:
+        return
+    width = sum(times * (inside + (out if index + 1 < len(ends) else 0)) for index, ((inside, out), times) in enumerate(ends)) + ends[0][0][0]
+    each = width * ctx.compute
+    values = {"tokens": tokens, "bytes a token": each}
+    yield Holding("activations", "projection of the images", tokens * each, UNTIL_BACKWARD, "tokens x bytes a token", values, SOURCE)
+
+
+def _pixels(ctx: Context, patches: int) -> Iterator[Holding]:
+    """The images as the data loader brings them, fp32, which the loop names until the backward pass."""
+    kernel = next((t for t in ctx.arch.outer if t.role == "vision" and len(t.shape) in (4, 5)), None)
+    each = (kernel.elements // kernel.shape[0] if kernel is not None else 0) * PIXEL
+    values = {"patches": patches, "bytes a patch": each}
+    source = "transformers image processors"
+    yield Holding("activations", "pixels", patches * each, UNTIL_LOSS, "patches x channels x frames x patch x patch x 4", values, source)
+
+
+def _setting(ctx: Context, block: Block) -> Setting:
+    """The text's dtypes, base and adapters; the tower's own norms, activation and positions, no mask and no dropout."""
+    text = settings.of(ctx, block)
+    sixteen = ctx.compute == 2 and not (ctx.sm is not None and ctx.sm < 80)
+    second = any(t.name == "norm1.bias" for t in block.tensors)
+    return replace(
+        text, kernel="eager" if ctx.attention == "eager" else "flash" if sixteen else "efficient", masked=False, bias=0, expanded=False,
+        attention_dropout=0.0, hidden_dropout=0.0, inner_dropout=0.0, softcap=False, post=False, around=False, wide_qk=False, bare_qk=False, value_norm=False,
+        norm_kind="layer" if second or not block.gated else "rms", activation=ctx.arch.vision_activation, rotary="joined" if ctx.arch.vision_rotary else "none",
+        trained=ctx.method not in ADAPTED, cached_keys=False,
+    )  # fmt: skip

@@ -14,6 +14,7 @@ from advisor.architecture.layers import grouped, windows
 from advisor.architecture.pieces import linear, norm, parameter
 from advisor.architecture.shape import Architecture, Block, Tensor
 
+_SPARSE = 10  # Gemma3nTextConfig
 _TRAITS = Traits(mlp_bias=False, norms=FOUR_NORMS, qk_norm="head", activation=GELU)
 
 
@@ -23,7 +24,8 @@ def read(keys: Keys) -> Architecture:
     widths, small = _widths(keys, size.layers), keys.size("hidden_size_per_layer_input", default=256)
     inputs, rank = keys.size("altup_num_inputs", default=4, most=64), keys.size("laurel_rank", default=64)
     shared = keys.size("num_kv_shared_layers", least=0, default=15, most=MOST_LAYERS)
-    kinds = [(widths[index], index >= size.layers - shared, window) for index, window in enumerate(windows(keys, size.layers))]
+    cut = _cut(keys, size.layers)
+    kinds = [(widths[index], index >= size.layers - shared, window, cut[index]) for index, window in enumerate(windows(keys, size.layers))]
     blocks = grouped(kinds, lambda kind, count: _block(keys, size, heads, kind, count, small, inputs, rank))
     made = assembled(keys, _TRAITS, size, blocks)
     rows = keys.size("vocab_size_per_layer_input", default=262_144)
@@ -33,7 +35,15 @@ def read(keys: Keys) -> Architecture:
         *norm("per_layer_projection_norm", small),
         *(t for name in ("altup_projections", "altup_unembed_projections") for t in linear(name, size.hidden, size.hidden, "other", times=inputs - 1)),
     )
-    return replace(made, outer=(*made.outer, *more), undescribed="AltUp's streams of hidden states, LAuReL's branch and the sparse gate's statistics")
+    return replace(made, outer=(*made.outer, *more))
+
+
+def _cut(keys: Keys, layers: int) -> list[bool]:
+    """Whether each layer's gate passes only its largest part: as ``activation_sparsity_pattern`` says, else the first ten of more than ten layers."""
+    value = keys.raw("activation_sparsity_pattern")
+    if isinstance(value, (list, tuple)):
+        return [index < len(value) and isinstance(value[index], (int, float)) and value[index] > 0 for index in range(layers)]
+    return [layers > _SPARSE and index < _SPARSE for index in range(layers)]
 
 
 def _widths(keys: Keys, layers: int) -> list[int]:
@@ -45,8 +55,8 @@ def _widths(keys: Keys, layers: int) -> list[int]:
     return list(value)
 
 
-def _block(keys: Keys, size: Size, heads: Heads, kind: tuple[int, bool, int | None], count: int, small: int, inputs: int, rank: int) -> Block:
-    width, shares, window = kind
+def _block(keys: Keys, size: Size, heads: Heads, kind: tuple[int, bool, int | None, bool], count: int, small: int, inputs: int, rank: int) -> Block:
+    width, shares, window, cut = kind
     hidden = size.hidden
     own = attention(keys, _TRAITS, hidden, heads)
     if shares:
@@ -67,4 +77,4 @@ def _block(keys: Keys, size: Size, heads: Heads, kind: tuple[int, bool, int | No
         *norm("post_per_layer_input_norm", hidden),
         *norms(keys, _TRAITS, hidden),
     )
-    return Block("attention", count, tensors, heads.number, heads.kv, heads.dim, heads.dim, width, True, norms=7, qk_norm=True, window=window)
+    return Block("attention", count, tensors, heads.number, heads.kv, heads.dim, heads.dim, width, True, norms=7, qk_norm=True, window=window, cut=cut)

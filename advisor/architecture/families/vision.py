@@ -43,7 +43,20 @@ def read(keys: Keys) -> Architecture:
     tower = _tower(keys, section, text.hidden)
     outer = (*text.outer, *tower.outer, *_projector(keys, section, tower.hidden, text.hidden))
     keys.seen.update(("text_config", "vision_config", "image_token_index", "projection_dim"))
-    return replace(text, model_type=keys.model_type, outer=outer, vision=(tower.block,), vision_hidden=tower.hidden, unread=(*text.unread, *section.unread()))
+    return replace(
+        text, model_type=keys.model_type, outer=outer, vision=(tower.block,), vision_hidden=tower.hidden, unread=(*text.unread, *section.unread()),
+        vision_activation=section.word("hidden_act", default="quick_gelu" if section.model_type in _QUICK else "gelu"),
+        vision_rotary=keys.model_type.startswith("qwen") or section.model_type in ("pixtral", "llama4_vision_model"), vision_unused=_unused(keys),
+    )  # fmt: skip
+
+
+_QUICK = ("qwen2_vl", "clip_vision_model")  # x times the sigmoid of 1.702 x, where the config does not say
+
+
+def _unused(keys: Keys) -> int:
+    """LLaVA reads an earlier layer of its tower than the last (``vision_feature_layer`` -2); what comes after it is in no gradient's way."""
+    layer = keys.raw("vision_feature_layer") if keys.model_type in ("llava", "llava_next") else -1
+    return max(0, -layer - 1) if isinstance(layer, int) and not isinstance(layer, bool) and -16 <= layer < 0 else 0
 
 
 def _text(keys: Keys) -> Architecture:

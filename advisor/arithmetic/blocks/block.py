@@ -8,6 +8,7 @@ from functools import lru_cache
 from msgspec.structs import replace
 
 from advisor.architecture import Block
+from advisor.arithmetic.blocks.altup import altup, streams
 from advisor.arithmetic.blocks.attention import attention
 from advisor.arithmetic.blocks.litgpt import litgpt
 from advisor.arithmetic.blocks.megatron import megatron
@@ -25,7 +26,7 @@ def count(block: Block, hidden: int, setting: Setting) -> Counted:
     """What autograd keeps of one block, and what its forward and backward pass need beside."""
     tape = Tape()
     share = hidden / setting.tensor if setting.sequence else hidden
-    x = tape.enter("residual stream", share, setting.stream, grad=setting.input_grad)
+    x = tape.enter("residual stream", share * streams(block), setting.stream, grad=setting.input_grad)
     return tape.count(_describe(setting, block)(tape, setting, block, x, hidden))
 
 
@@ -47,7 +48,7 @@ def _describe(setting: Setting, block: Block) -> Callable[[Tape, Setting, Block,
         return megatron
     if setting.source == "litgpt" and block.experts is None and block.latent is None:
         return litgpt
-    return dense
+    return altup if streams(block) > 1 else dense
 
 
 def dense(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:

@@ -21,7 +21,7 @@ def _mlp(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value
     if block.gated and "lora" in s.fused and len(names) == 3 and s.adapted.issuperset(names):
         return _fast_lora(tape, s, x, hidden, width)
     if block.gated:
-        inner = gated(tape, s, x, names, width)
+        inner = gated(tape, s, x, names, width, cut=block.cut)
     else:
         up = linear(tape, s, x, names[0] if names else "fc1", width)
         inner = activate(tape, s, up)
@@ -42,7 +42,7 @@ def _fast_lora(tape: Tape, s: Setting, x: Value, hidden: float, width: float) ->
     return tape.run("fused LoRA MLP", (x,), hidden, x.element, saves=(x,), keeps=keeps, forward=temp, backward=temp, weights=adapters, label="MLP output")
 
 
-def gated(tape: Tape, s: Setting, x: Value, names: list[str], width: float, *, copies: float = 1.0, experts: float = 1.0) -> Value:
+def gated(tape: Tape, s: Setting, x: Value, names: list[str], width: float, *, copies: float = 1.0, experts: float = 1.0, cut: bool = False) -> Value:
     """``act(gate(x)) * up(x)``: autograd keeps gate, act(gate), up, and, where the down projection reads it, the product.
 
     Fused SwiGLU (liger ops/swiglu.py) keeps gate and up only and writes their gradients in place.
@@ -57,6 +57,9 @@ def gated(tape: Tape, s: Setting, x: Value, names: list[str], width: float, *, c
         return clamped(tape, gate, up, width)
     if "swiglu" in s.fused:
         return tape.run("swiglu", (gate, up), width, gate.element, saves=(gate, up), reuses=True, label="gated product")
+    if cut:  # modeling_gemma3n _gaussian_topk: the deviation reads the gate, relu and what follows read the same output
+        above = tape.run("gate less its cut", (gate,), width, gate.element, saves=(gate,), backward=tokens(2 * width * gate.element), label="gate less its cut")
+        gate = tape.run("gate relu", (above,), width, gate.element, saves_output=True, label="gate above its cut")
     act = activate(tape, s, gate)
     return tape.run("gate product", (act, up), width, max(act.element, up.element), saves=(act, up), label="gated product")
 
@@ -109,6 +112,9 @@ def activate(tape: Tape, s: Setting, x: Value) -> Value:
         return tape.run("gelu product", (half, shifted), x.width, wide, saves=(half, shifted), label="activation output")
     if name == "xielu in Python" and not s.compiled:
         return xielu(tape, x, trained=s.trained)
+    if name == "quick_gelu" and not s.compiled:  # transformers activations.QuickGELUActivation
+        soft = tape.run("gelu sigmoid", (x,), x.width, x.element, saves_output=True, forward=tokens(one), label="gelu sigmoid")
+        return tape.run("gelu product", (x, soft), x.width, x.element, saves=(x, soft), label="activation output")
     if name == "relu2":
         r = tape.run("relu", (x,), x.width, x.element, saves_output=True, label="relu output")
         return tape.run("square", (r,), x.width, x.element, saves=(r,), backward=tokens(one), label="activation output")
