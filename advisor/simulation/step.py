@@ -14,7 +14,7 @@ from advisor.simulation import building, fusing, kernels, objectives, offloading
 from advisor.simulation.autocast import CUDA, Lists, emulated_autocast
 from advisor.simulation.frameworks import CLIPS, ON_ACCELERATE
 from advisor.simulation.patching import patched
-from advisor.simulation.ranks import dividing, group, hosting, pipelining, ring, zero, zero_names
+from advisor.simulation.ranks import dividing, group, hosting, pipelining, ring, sharding_names, zero, zero_names
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.semantics import cuda_semantics
 from advisor.simulation.standins import bitsandbytes, float8
@@ -57,6 +57,8 @@ def record(
             entered.enter_context(zero.opened(streams, world, rank))
         if world > 1 and not engined:
             say(f"dividing it over {world} ranks")
+            if device == META:
+                entered.enter_context(patched(sharding_names.patches(recorder)))
             away = hosting.wanted(run.effective)
             if away:
                 entered.enter_context(patched(hosting.transfers(recorder)))
@@ -94,6 +96,7 @@ def _steps(recorder: Recorder, model: torch.nn.Module, reference: torch.nn.Modul
             recorder.step = step
             _one_step(recorder, model, reference, optimizer, run, engine, clip=clip)
         recorder.close()
+    sharding_names.label(recorder)
     if engine is not None:
         zero_names.label(recorder)
 
@@ -145,7 +148,7 @@ def _one_step(
 def _backward(loss: torch.Tensor, engine: Any, *, last: bool) -> None:
     """The backward pass; DeepSpeed counts micro batches by the calls of its step (accelerate utils/deepspeed.py ``DeepSpeedEngineWrapper.backward``)."""
     if engine is None:
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]  # torch ships no types here
         return
     engine.backward(loss)
     if not last:

@@ -20,6 +20,8 @@ class Stream:
         self.moments: list[tuple[int, str, int]] = []  # (events before it, moment, step): where a moment of the estimate's begins
         self.host_events: list[Event] = []  # of storages that lie on the host
         self.host_moments: list[tuple[int, str, int]] = []
+        self.making: tuple[str, str] | None = None  # part and name of what a function makes that runs now
+        self.made: dict[int, tuple[str, str]] = {}  # what was made so, by id: for what nothing else names
         self.phase = "build"
         self.moment = "load.ready"
         self._next = 0
@@ -50,6 +52,8 @@ class Stream:
         """Note an allocation, ``host``: of so many bytes there; returns its id."""
         number = self._next
         self._next += 1
+        if self.making is not None:
+            self.made[number] = self.making
         counted = rounded(size) if host is None else host
         self.storages[number] = Storage(
             counted, size, operator, self.phase, self.step, self.module, shape, dtype, site=site(), stream=self.stream(), host=host is not None

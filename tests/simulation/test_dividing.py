@@ -49,3 +49,22 @@ def test_a_frameworks_own_default_is_passed_on(tiny: Callable[..., Any]) -> None
     staged = tiny("llama", **titan, parallel={**SHARDED, "pipeline": 2}, hardware={"gpu": "a100-80gb", "gpus_per_node": 4})
     assert staged.effective.parallel.reshard_after_forward is False
     assert dividing.written(staged).parallel.reshard_after_forward is False
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [{"strategy": "ddp", "shard": 1, "replicate": 2}, SHARDED, {"strategy": "fsdp1", "shard": 2, "replicate": 1}],
+    ids=lambda parallel: str(parallel["strategy"]),
+)
+def test_what_gathers_and_reduces_is_the_estimates_communication(parallel: dict[str, Any], tiny: Callable[..., Any]) -> None:
+    from advisor.arithmetic import estimate
+    from advisor.beside import parts_beside
+    from advisor.simulation import timeline
+    from advisor.simulation.step import STEPS, record
+
+    run = tiny("llama", **TWO, parallel=parallel, precision={"weights": "bf16", "compute": "bf16"}, batch={"seq_len": 512})
+    seen = record(run)
+    probed = timeline.ledger(seen.events, seen.storages, seen.moments, vocab=256, last_step=STEPS - 1, software={})
+    parts = parts_beside(probed, estimate(run), "loss.backward")
+    assert parts["communication"][1] > 0
+    assert parts["communication"][0] == pytest.approx(parts["communication"][1], rel=0.02)
