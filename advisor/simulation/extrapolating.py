@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -56,6 +57,8 @@ def depth_key(run: Run) -> str:
     config = building.config_of(run.effective)
     for key in LAYER_KEYS:
         if config.get(key) == arch.layers:
+            if differing := [name for name, value in _by_layer(config, arch.layers) if any(entry != value[0] for entry in value)]:
+                raise Refused(f"its config's {differing[0]} tells layers apart")
             return key
     raise Refused("its config does not say how many layers there are in a key that is known")
 
@@ -73,13 +76,22 @@ def ledger(run: Run, say: Callable[[str], None], software: Mapping[str, str]) ->
     depths = DIVIDED if dividing.world_of(run) > 1 else DEPTHS
     for depth in depths:
         say(f"{depth} of {layers} layers")
-        config = {**building.config_of(run.effective), key: depth}
+        config = shallower(building.config_of(run.effective), key, depth)
         shallow = replace(run, job=run.effective.but(model={"config": config}), deviations=())
         recorder = record(shallow, lambda _: None)
         seen.append(segments(recorder, depth, run.architecture.vocab))
         homes.append(segments(recorder, depth, run.architecture.vocab, host=True))
     whole, home = (extended(found[0], found[1], found[2], layers, depths[-1]) for found in (seen, homes))
     return _ledger(whole, home, software)
+
+
+def shallower(config: Mapping[str, Any], key: str, depth: int) -> dict[str, Any]:
+    """The config of as many layers; lists with an entry for each layer (``layer_types``) are cut to them, since transformers 5 compares their lengths."""
+    return {**config, **{name: value[:depth] for name, value in _by_layer(config, config[key])}, key: depth}
+
+
+def _by_layer(config: Mapping[str, Any], layers: int) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in config.items() if isinstance(value, (list, tuple)) and len(value) == layers > 0]
 
 
 def segments(recorder: Recorder, depth: int, vocab: int, *, host: bool = False) -> dict[Segment, Largest]:

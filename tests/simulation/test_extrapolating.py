@@ -41,6 +41,24 @@ def test_layers_that_differ_are_run_whole(tiny: Callable[..., Any]) -> None:
         extrapolating.depth_key(tiny("gemma2", activations={"attention": "eager"}))
 
 
+def test_lists_with_an_entry_for_each_layer_are_cut(tiny: Callable[..., Any]) -> None:
+    from advisor.simulation import extrapolating
+
+    named = {**CONFIGS["qwen3"], "num_hidden_layers": 7, "layer_types": ["full_attention"] * 7}
+    plain = {key: value for key, value in named.items() if key != "layer_types"}
+    with_list, without = (extrapolating.ledger(tiny("qwen3", **BF16, model={"config": c}), lambda _: None, {}) for c in (named, plain))
+    assert with_list.by_part() == without.by_part()
+    assert extrapolating.shallower(named, "num_hidden_layers", 3)["layer_types"] == ["full_attention"] * 3
+
+
+def test_lists_that_tell_layers_apart_are_refused(tiny: Callable[..., Any]) -> None:
+    from advisor.simulation import extrapolating
+
+    apart = {**CONFIGS["llama"], "num_hidden_layers": 7, "kept_of_each": [1, 1, 1, 1, 1, 2, 1]}
+    with pytest.raises(extrapolating.Refused, match="kept_of_each"):
+        extrapolating.depth_key(tiny("llama", model={"config": apart}))
+
+
 def test_what_is_not_linear_is_refused() -> None:
     from advisor.simulation.extrapolating import Largest, Refused, extended
 
