@@ -191,7 +191,7 @@ def test_of_adapters_the_host_is_not_asked_to_hold_the_state() -> None:
 def test_where_nothing_fits_no_last_resort_stands_before_recomputation() -> None:
     start = run(
         model={"name": "mistralai/Mixtral-8x7B-v0.1"}, method={"kind": "full"}, batch={"micro_batch": 2, "seq_len": 16384, "gradient_accumulation": 4},
-        hardware={"gpu": "a100-40gb"}, framework={"name": "deepspeed"}, activations={"checkpointing": "none"},
+        hardware={"gpu": "a100-40gb"}, framework={"name": "deepspeed", "versions": {"transformers": "5.24.0"}}, activations={"checkpointing": "none"},
     )  # fmt: skip
     made = plan(start)
     names = [step.technique for step in made.steps]
