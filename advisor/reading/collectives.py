@@ -15,11 +15,13 @@ from advisor.reading.found import Found
 from advisor.reading.pattern import pattern as lazily
 from advisor.units import Size
 
+OOM_KILLED = r"\bOOMKilled\b(?!\"?\s{0,4}[:=]\s{0,4}false)"  # kubelet's reason, and docker inspect's field, which is printed where it is false too
 HEAD = lazily(
     r"NCCL WARN|Failed to CUDA|Cuda failure|DistBackendError|ncclUnhandledCudaError|NCCL error|exit ?code|return code|SIGKILL|SIGBUS|SIGTERM|"
     r"Signal (?:7|9|15)\b|oom[-_ ]?kill|OOMKilled|"
     r"Out of memory: Kill|node running low on memory|^Killed\b|\bKilled\s+(?:python|torchrun|accelerate|deepspeed)|Watchdog caught|timed out|"
-    r"killed by signal|exited unexpectedly|terminated with signal|exit(?:s|ed) with -\d|"
+    r"by signal|on signal|exited unexpectedly|terminated with signal|exit(?:s|ed) with (?:-|code|status)\s?\d?|exit status (?:-\d|1\d\d)|"
+    r"Exited \(1\d\d\)|\] Error 1\d\d$|"
     r"Cannot allocate memory|Bus error|"
     r"No space left on device|shared memory|std::bad_alloc|^MemoryError|ArrayMemoryError|Connection reset by peer|ChildFailedError",
     re.IGNORECASE,
@@ -42,9 +44,14 @@ _ELASTIC = lazily(r"failed \(exitcode: (-?\d{1,4})\) local_rank: (\d{1,5})(?: \(
 _SUMMARY = lazily(r"exitcode\s*:\s*(-?\d{1,4})", re.IGNORECASE)
 _EXITS = lazily(
     r"exit(?:s|ed)? with (?:return code |exit code |code )?[=:]?\s*(-?\d{1,4})\b|return code\s*[=:]\s*(-?\d{1,4})|"
-    r"exit code:?\s*(-?\d{1,4})|exitcode[=: ]\s*(-?\d{1,4})",
+    r"exit code:?\s*(-?\d{1,4})|exitcode\"?[=: ]\s*(-?\d{1,4})|"
+    r"\bExited \((\d{1,3})\)|"  # docker ps, podman ps: the container's state
+    r"exit(?:ed with)? status:? (-?\d{1,4})\b|"  # CPython subprocess.CalledProcessError; Go os/exec; batch systems
+    r"^g?make(?:\[\d{1,4}\])?: \*\*\* \[.{1,300}\] Error (\d{1,3})$",
     re.IGNORECASE,
 )
+# a number of a signal: mpirun, PyCharm, Rust's ExitStatus, CPython signal.Signals in CalledProcessError
+_BY_SIGNAL = lazily(r"\b(?:by|on|with) signal:? (\d{1,2})\b|\(signal: (\d{1,2}), SIG|died with <Signals\.SIG\w{2,9}: (\d{1,2})>", re.IGNORECASE)
 _SIGNAL = lazily(r"Signal (\d{1,2}) \((SIG\w+)\) received by PID (\d{1,10})", re.IGNORECASE)
 _CLOSING = lazily(r"(?:Sending process|Killing subprocess|closing signal|Received Signals?\.?SIGTERM|sigkill_handler|received signal 15)", re.IGNORECASE)
 _KERNEL = lazily(r"Out of memory: Kill(?:ed)? process (\d{1,10}) \(([^)]{1,40})\)(?:.{0,40}?total-vm:(\d{1,15})kB, anon-rss:(\d{1,15})kB)?", re.IGNORECASE)
@@ -52,7 +59,7 @@ _CGROUP = lazily(
     r"oom-kill:constraint=(\w+)|Memory cgroup out of memory: Kill(?:ed)? process (\d{1,10}) \(([^)]{1,40})\)(?:.{0,40}?anon-rss:(\d{1,15})kB)?", re.IGNORECASE
 )
 _SLURM = lazily(r"Detected (\d{1,6}) oom[-_ ]kill event|oom_kill event|task (\d+): Out Of Memory|OUT_OF_MEMORY", re.IGNORECASE)
-_K8S = lazily(r"OOMKilled", re.IGNORECASE)
+_K8S = lazily(OOM_KILLED, re.IGNORECASE)
 _RAY = lazily(r"node running low on memory.{0,600}?was ([\d.]{1,12})\s?GB ?/ ?([\d.]{1,12})\s?GB \(([\d.]{1,8})\)", re.IGNORECASE | re.DOTALL)
 _SHM = lazily(
     r"Bus error|SIGBUS|insufficient shared memory|out of shared memory|No space left on device.{0,80}shm|"
@@ -129,6 +136,8 @@ def _exit(text: str) -> Found | None:
         return _code(int(m[1]), (("what", "torchrun"), ("local_rank", int(m[2]))), int(m[2]))
     if (s := _SIGNAL.search(first)) is not None:
         return _code(-int(s[1]), (("what", "signal"), ("signal_name", s[2])))
+    if (m := _BY_SIGNAL.search(first)) is not None:
+        return _code(-int(next(g for g in m.groups() if g is not None)), (("what", "signal"),))
     if (m := _EXITS.search(first)) is not None:
         return _code(int(next(g for g in m.groups() if g is not None)), (("what", "exit code"),))
     if (m := _SUMMARY.search(first)) is not None:

@@ -65,7 +65,7 @@ def settings_in(text: str) -> Iterator[tuple[str, object]]:
         return
     stated = set()
     for field, pattern in _SETTINGS:
-        found = [m for m in list(pattern.finditer(text))[:6] if not _OF_ALL.search(text[: m.start()])]
+        found = [m for m in list(pattern.finditer(text))[:6] if not _OF_ALL.search(text[: m.start()]) and not _counts(text, m)]
         if (m := next((m for m in found if not _worked(text, m)), found[0] if found else None)) is not None:
             value = _number(m[1], m[2])
             if field == "batch.micro_batch" and _EVALUATING.search(text[: m.start()]):
@@ -77,6 +77,14 @@ def settings_in(text: str) -> Iterator[tuple[str, object]]:
         named = [m for pattern in (_LENGTH_BEFORE, _LENGTH_IN_A_LIST) for m in list(pattern.finditer(text))[:6]]
         if (m := next((m for m in named if not _worked(text, m)), named[0] if named else None)) is not None and 16 <= _number(m[1], m[2]) <= 1 << 24:
             yield "batch.seq_len", _number(m[1], m[2])
+
+
+_COUNT = lazily(r"^\s*(?:train\w*[ _-]|eval\w*[ _-]|valid\w*[ _-]|micro[ _-]?|mini[ _-]?)?batch\s+\d+$", re.IGNORECASE)
+
+
+def _counts(text: str, found: re.Match[str]) -> bool:
+    """Whether ``batch 258:`` at a log line's head is the number of a batch, not its size."""
+    return _COUNT.match(found[0]) is not None and text[found.end() :].lstrip()[:1] == ":"
 
 
 def _number(digits: str, thousands: str | None) -> int:

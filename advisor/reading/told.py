@@ -68,6 +68,9 @@ _NOT_STATED = pattern(
     r"before it|so that|used to|solve[ds]?|fix\w*|handle\w*|isn't|doesn't|didn't|don't|wasn't|n't)\b(?=.*(?:OOM|out[ -]of|ran out|run out))|\?\s*$",
     re.IGNORECASE,
 )
+_LONG_AGO = pattern(
+    r"\b(?:last|the previous|an earlier) (?:week|month|year|version|attempt|machine)\b|\b(?:back then|in the past|a (?:week|month|year) ago)\b", re.IGNORECASE
+)
 _TURN = pattern(r"\b(?:but|however|yet|though|nevertheless)\b|;|, and ", re.IGNORECASE)  # what stands before it is of another mind
 _WHY = pattern(r"\W*why (?:am|is|are|do|does|did)\b", re.IGNORECASE)  # asks for the reason of what happened
 _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
@@ -212,6 +215,8 @@ def states(sentence: str) -> bool:
     if found is None or (_OF_THE_HOST.search(sentence) and not _OF_THE_CARD.search(sentence)):
         return False  # of the host's memory the readers of exit codes and kernels know more
     clause = sentence[max((m.end() for m in _TURN.finditer(sentence, 0, found.start())), default=0) :]
+    if _LONG_AGO.search(_TURN.split(sentence[found.end() :])[0]):
+        return False
     return _NOT_STATED.search(clause) is None or _WHY.match(clause) is not None
 
 

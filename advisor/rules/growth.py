@@ -167,6 +167,17 @@ def in_backward(evidence: Evidence) -> tuple[Sample, Sample] | None:
     return (points[0], points[-1]) if rises else None
 
 
+_EVALUATES = pattern(r"\b(?:valid\w*|evaluat\w*|eval|val|test(?:ing)?|predict\w*|inference)\b", re.IGNORECASE)
+
+
+def in_evaluation(evidence: Evidence) -> str | None:
+    """The sentence where allocated bytes rise evenly from one evaluation batch to the next; else ``None``."""
+    for series in allocated(evidence):
+        if series.even and not _steps_differ(series) and _EVALUATES.search(series.label):
+            return f"{show(series.values[0])} to {show(series.values[-1])} over {series.steps[-1] - series.steps[0]:,} evaluation batches ({series.where})"
+    return None
+
+
 _MICRO = pattern(r"\bmicro[ _-]?batch(?:es)?\b", re.IGNORECASE)
 
 

@@ -11,6 +11,7 @@ import re
 from typing import Literal
 
 from advisor.evidence import Evidence
+from advisor.reading.collectives import OOM_KILLED
 from advisor.reading.pattern import pattern
 from advisor.report import Doing, Says
 from advisor.rules.observing import CERTAIN, UNSETTLED, WITH_BATCH
@@ -21,7 +22,7 @@ Shortage = Literal["shm", "killed", "gone", "said"]
 _ONLY_A_SIGNAL = frozenset({"exit code", "torchrun", "signal", "killed", "worker gone"})
 _SHM = pattern(r"dev/shm|shared memory|torch_shm|bus error|sigbus|exit ?code:?\s*\(?-7\b|return code = -7\b|mmap \d+ bytes from file </torch", re.IGNORECASE)
 _SAID = pattern(
-    r"oom[-_]kill|Out of memory: Kill|Memory cgroup out of memory|OOMKilled|node running low on memory|exceeds the memory usage threshold|"
+    rf"oom[-_]kill|Out of memory: Kill|Memory cgroup out of memory|{OOM_KILLED}|node running low on memory|exceeds the memory usage threshold|"
     r"DefaultCPUAllocator|Cannot allocate memory|std::bad_alloc|Out Of Memory\b.*task|OUT_OF_MEMORY",
     re.IGNORECASE,
 )

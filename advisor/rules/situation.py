@@ -203,6 +203,17 @@ _MOVES = pattern(r"nn/modules/module\.py:(to|cuda|_apply|convert)\b")
 _LOADERS = pattern(r"from_pretrained|load_\w*model|load_pretrained|checkpoint|state_dict|get_model|dispatch|deepspeed|prepare|engine", re.IGNORECASE)
 
 
+_OF_A_BLOCK = pattern(r"modeling_\w+\.py:\w+: [^\n]*\bself\.(?:(?!lm_head)\w*proj|act_fn|mlp|fc\d|dense\w*|self_attn|attention|experts|gate)\(")
+
+
+def in_block(evidence: Evidence) -> bool:
+    """Whether the innermost line of modelling code is one of a block's own: its request is of the block's widths, never of the vocabulary's."""
+    for frame in reversed(evidence.failure.frames if evidence.failure is not None else ()):
+        if "modeling_" in frame.file:
+            return _OF_A_BLOCK.search(f"{frame.file}:{frame.function}: {frame.code}") is not None
+    return False
+
+
 _SECOND = pattern(
     r"create_ref(?:erence)?_model|:_?(?:build|make|load|init|get)_ref(?:erence)?_(?:model|policy)|\b(?:self\.)?(?:ref\w*_model|ref_policy|reference_model)\s*="
 )

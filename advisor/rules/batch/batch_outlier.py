@@ -124,7 +124,8 @@ _DIMENSIONS = pattern(
 )
 # "max dur in batch 17.3 s", "longest clip: 56.0": what a loop prints of the longest sample of its batch, in whatever unit
 _OF_BATCH = pattern(
-    r"\b((?:max(?:imum)?|longest)[ _-]?(?:dur(?:ation)?|len(?:gth)?|seq\w*|audio|clip|sample|frames?|tokens?|nodes?|atoms?|residues?|points?))\b"
+    r"(?<![A-Za-z])((?:num_tokens_|n_tokens_)?longest(?=\W{1,4}\d)|(?:max(?:imum)?|longest)[ _-]?"
+    r"(?:dur(?:ation)?|len(?:gth)?|seq\w*|audio|clip|sample|frames?|tokens?|nodes?|atoms?|residues?|points?))\b"
     r"[^\d\n]{0,15}(\d{1,9}(?:\.\d{1,4})?)(?![\d.]*\s?(?:GiB|GB|MiB|MB|%))",
     re.IGNORECASE,
 )

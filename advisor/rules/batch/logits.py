@@ -10,7 +10,7 @@ from advisor.rules import fingerprint, snapshots, static_state
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
-from advisor.rules.situation import in_phase, near, weights_exceed
+from advisor.rules.situation import in_block, in_phase, near, weights_exceed
 from advisor.run import Run
 
 NO_LOGITS = ("fused-linear", "chunked")
@@ -92,7 +92,7 @@ def _direct(run: Run, evidence: Evidence) -> bool:
 
 def _makes_logits(evidence: Evidence) -> bool:
     """Whether the failing phase, as far as it is known, makes logits at all."""
-    return in_phase(evidence, "forward", "loss", "backward", "eval", "rollout", None)
+    return in_phase(evidence, "forward", "loss", "backward", "eval", "rollout", None) and not in_block(evidence)
 
 
 def _solved(run: Run, evidence: Evidence) -> str | None:

@@ -7,7 +7,7 @@ import re
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.report import Doing
-from advisor.rules import counters, intervals, observed
+from advisor.rules import counters, growth, intervals, observed
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import TRAINING, in_phase
@@ -128,6 +128,13 @@ RULE = Rule(
     prior=-1.0,
     explains=("eval",),
     marks=(
+        Mark(
+            "eval-accumulation-grows",
+            5.0,
+            "it grows from one evaluation batch to the next",
+            "an evaluation runs without a graph, so that a batch leaves nothing but what is collected of it",
+            when=lambda _, e: growth.in_evaluation(e),
+        ),
         Mark("eval-accumulation-more-than-held", -3.0, "more than is held", "torch.cat: its result is as large as its parts", when=_more_than_held),
         Mark(
             "eval-accumulation-concat",

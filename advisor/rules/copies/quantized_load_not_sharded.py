@@ -41,6 +41,17 @@ def _whole(run: Run, evidence: Evidence) -> str | None:
     return f"{show(held)} allocated; the whole 4-bit base is {show(whole)}, a share of it {show(whole / ranks)}" if held > 0.6 * whole else None
 
 
+def _on_each_card(run: Run, evidence: Evidence) -> str | None:
+    """All cards hold about the same, and no less than the whole quantised base."""
+    whole, ranks = weight_bytes(run, NF4_WIDTH, evidence), max(1, run.job.parallel.shard or 1)
+    used = [d.used_bytes for d in evidence.devices if d.used_bytes]
+    if whole is None or ranks < 2 or len(used) < 2 or not sharded(run) or run.job.method.base not in ("nf4", "fp4"):
+        return None
+    if min(used) < 0.95 * max(used) or min(used) < 0.9 * whole or whole / ranks > 0.6 * min(used):
+        return None
+    return f"{len(used)} cards hold {show(min(used))} each, as much as the whole 4-bit base of {show(whole)}; a share of it would be {show(whole / ranks)}"
+
+
 def _while_loading(run: Run, evidence: Evidence) -> str | None:
     """It fails before anything is divided, where a share of the base would fit and the whole one does not."""
     if _undividable(run, evidence) is None or not loads_weights(evidence):
@@ -79,6 +90,13 @@ RULE = Rule(
             "each card loads the whole base",
             "bitsandbytes quantises on the device, tensor by tensor, before a strategy divides anything",
             when=lambda run, e: observed.whole_on_each(e) if run.job.method.base in QUANTISED and sharded(run) else None,
+        ),
+        Mark(
+            "quantized-load-each-card",
+            3.0,
+            "each card holds the whole base",
+            "nvidia-smi's figures against 4 bits a weight and its scales, undivided",
+            when=_on_each_card,
         ),
         Mark("quantized-load-whole", 1.5, "whole base", "4 bits a weight and its scales, undivided", when=_whole),
         Mark(

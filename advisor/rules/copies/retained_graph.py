@@ -43,6 +43,13 @@ RULE = Rule(
             "memory_allocated at one point of the step is constant unless tensors are kept",
             when=lambda _, e: growing(e),
         ),
+        Mark(
+            "retained-graph-in-evaluation",
+            -2.0,
+            "it grows in evaluation",
+            "transformers, Lightning and accelerate evaluate under no_grad or inference_mode",
+            when=lambda _, e: growth.in_evaluation(e),
+        ),
         Mark("retained-graph-fills", 2.0, "what grows fills the card", "a steady footprint fails in its first steps", when=lambda _, e: growth.fills(e)),
         Mark(
             "retained-graph-micro-batches",

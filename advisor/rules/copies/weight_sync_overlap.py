@@ -68,7 +68,7 @@ RULE = Rule(
             3.0,
             "the trainer pushes its weights into the engine",
             "verl fsdp_workers.rollout_mode / update_weights, TRL _move_model_to_vllm / sync_weights, OpenRLHF _broadcast_to_vllm",
-            pattern=r":(update_weights?\w*|sync_weights\w*|_?move_model_to_vllm|_broadcast_to_vllm|rollout_mode|load_weights|push_weights|refit\w*)\b",
+            pattern=r":(update_weights?\w*|_?sync_weights?\w*|_?gather_weights?\w*|_?move_model_to_vllm|_broadcast_to_vllm|rollout_mode|load_weights|push_weights|refit\w*)\b",
             on="frame",
         ),
     ),

@@ -83,7 +83,11 @@ def _decides(run: Run, evidence: Evidence) -> str | None:
     if capacity is None or now is None or then is None:
         return None
     before, after = now.peak().bytes, then.peak().bytes
-    return f"loaded in 16 bits the same run needs {show(after)} of {show(capacity)}, as it is {show(before)}" if after < 0.95 * capacity < before else None
+    return (
+        f"loaded in 16 bits the same run needs {show(after)} of {show(capacity)}, as it is {show(before)}"
+        if after < 0.95 * capacity and before > capacity
+        else None
+    )
 
 
 def _weighty(run: Run, evidence: Evidence) -> str | None:
@@ -185,6 +189,14 @@ RULE = Rule(
         ),
         Mark("default-fp32-weighty", 1.0, "much of the card", "the estimate's ledger", when=_weighty),
         Mark("default-fp32-decides", 4.0, "the width decides", "the estimate's ledger, with the weights in 16 bits", when=_decides),
+        Mark(
+            "default-fp32-warned",
+            4.0,
+            "the library says that the weights are in fp32, or that no dtype was given",
+            "transformers modeling_utils.py: 'You are attempting to use Flash Attention 2.0 without specifying a torch dtype', "
+            "'only supports torch.float16 and torch.bfloat16 dtypes, but the current dype in X is torch.float32'",
+            pattern=r"Flash ?Attention[^\n]{0,40}without specifying a torch dtype|but the current dy?t?ype in \w+ is torch\.float32",
+        ),
         Mark("default-fp32-less-held", -4.0, "less than fp32 weights", "4 bytes a parameter, against what is printed as allocated", when=_less_held),
         Mark("default-fp32-asked", -2.5, "fp32 was asked for", "from_pretrained(torch_dtype=torch.float32)", when=_asked_for),
         Mark("default-fp32-sixteen", -1.5, "dtype given", "from_pretrained(torch_dtype=...)", when=_sixteen),

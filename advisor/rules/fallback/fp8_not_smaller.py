@@ -72,6 +72,13 @@ RULE = Rule(
     prior=-0.5,
     applies=_applies,
     marks=(
+        Mark(
+            "fp8-not-smaller-both-layouts",
+            3.5,
+            "an fp8 weight is there by rows and by columns",
+            "transformer_engine pytorch/tensor Float8BlockwiseQTensor, MXFP8Tensor: _rowwise_data and _columnwise_data, a byte a weight each",
+            pattern=r"_columnwise_data\b(?![^\n]{0,40}\bNone\b)",
+        ),
         Mark("fp8-not-smaller-tried", 3.5, "tried with and without", "the peak of the same run with and without it", when=_tried),
         Mark(
             "fp8-not-smaller-compute",

@@ -83,6 +83,13 @@ RULE = Rule(
     needs=("model.name",),
     marks=(
         Mark("weights-larger", 2.5, "larger than the card", "the estimate's ledger", when=_larger),
+        Mark(
+            "weights-unquantised",
+            -3.0,
+            "they are larger than they were meant to be",
+            "transformers quantizer_mxfp4.py: 'we will default to dequantizing the model to bf16'",
+            pattern=r"default to dequantizing the model|dequantiz(?:e|ing) the model to bf16",
+        ),
         Mark("weights-loading", 1.0, "while loading", "the failing phase", when=_loading),
         Mark("weights-slack", 3.0, "no slack", "accelerate get_max_memory leaves room only where none is given", when=_no_slack),
         Mark(

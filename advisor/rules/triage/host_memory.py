@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
+from advisor.reading.collectives import OOM_KILLED
 from advisor.reading.pattern import pattern
 from advisor.rules import host
 from advisor.rules.rule import Example, Mark, Rule
@@ -120,7 +121,7 @@ RULE = Rule(
             4.5,
             "the kernel or the batch system reports an out-of-memory kill",
             "Linux mm/oom_kill.c 'Out of memory: Killed process', 'oom-kill:constraint='; slurmstepd 'Detected n oom-kill event(s)'; kubelet: OOMKilled",
-            pattern=r"oom[-_]kill|Out of memory: Kill(ed)? process|Memory cgroup out of memory|\bOOMKilled\b",
+            pattern=r"oom[-_]kill|Out of memory: Kill(ed)? process|Memory cgroup out of memory|" + OOM_KILLED,
         ),
         Mark(
             "host-memory-ray",

@@ -129,6 +129,19 @@ def _form(run: Run, evidence: Evidence) -> Form | None:
     return Form("Another library in this process holds part of the card", ("free-other-process",), {"free-other-process": doing})
 
 
+_MEANT = pattern(
+    r"\b(?:vllm|sglang|server|engine|teacher|reward model|another (?:job|process|model))\b[^\n]{0,120}\b(?:meant to be|on purpose|intended|deliberate\w*|"
+    r"as planned|by design|is (?:fine|known|expected))\b",
+    re.IGNORECASE,
+)
+
+
+def _meant(_run: Run, evidence: Evidence) -> str | None:
+    """The reporter says that what else is on the card is to be there."""
+    line = next((line for line in evidence.lines if _MEANT.search(line.text)), None)
+    return f"the other process is meant to be there, as is written in {line.where}" if line is not None else None
+
+
 def _explained_by_engine(run: Run, evidence: Evidence) -> str | None:
     return "a generation engine of the same job shares the card" if colocated(run) and _held(run, evidence) else None
 
@@ -185,6 +198,7 @@ RULE = Rule(
             "nvidia-smi counts every process, and lists none of another container or of a dead run that still holds its context",
             when=_unlisted,
         ),
+        Mark("other-process-meant", -3.0, "meant to be there", "a share of the card that is given away on purpose is no leftover", when=_meant),
         Mark("other-process-engine", -3.0, "own engine", "a colocated engine is a process of the job", when=_explained_by_engine),
         Mark(
             "other-process-ranks",
