@@ -63,14 +63,16 @@ def run(args: argparse.Namespace) -> int:
 
 def _explain(command: list[str], ended: Ended, kills: int | None, args: argparse.Namespace) -> None:
     """Say why, on standard error. Whatever goes wrong here leaves the program's exit code as it is."""
-    from advisor.launching.killed import may_be_memory
+    from advisor.launching import killed
 
-    if not may_be_memory(ended, kills):
-        return
     try:
-        from advisor.launching import afterwards
+        said = None
+        if killed.may_be_memory(ended, kills):
+            from advisor.launching import afterwards
 
-        said = afterwards.explain(command, ended, kills, args.bundle, write=not args.no_bundle)
+            said = afterwards.explain(command, ended, kills, args.bundle, write=not args.no_bundle)
+        if said is None and killed.by_signal_9(ended):
+            said = killed.note(ended, kills)
         if said is not None:
             print(f"\n{said}", file=sys.stderr, end="", flush=True)
     except Exception as error:

@@ -41,7 +41,7 @@ def items(command: Sequence[str], ended: Ended, kills: int | None) -> list[tuple
     if (machine := _machine(command)) is not None:
         found.append(("machine.txt", machine))
     found += [(f"{name}.txt", kept.text()) for name, kept in ended.streams.items() if kept.total]
-    seen = killed.told(ended.pid, Path(command[0]).name, ended.signal, kills)
+    seen = killed.told(ended, Path(command[0]).name, kills)
     if seen is not None:
         found.append(("launch.txt", seen))
     return found

@@ -45,11 +45,32 @@ def _places() -> list[Path]:
     ]
 
 
-def told(pid: int, name: str, signal_number: int | None, kills: int | None) -> str | None:
+def by_signal_9(ended: Ended) -> bool:
+    """Whether signal 9 ended the program, or a process of it whose end it handed on: shells say 128 + 9, a Python launcher -9 of 256."""
+    return ended.signal == 9 or ended.code in (128 + 9, 256 - 9)
+
+
+def told(ended: Ended, name: str, kills: int | None) -> str | None:
     """What was seen of a killed program, in the kernel's and the launcher's own words, which the readers know."""
     if kills:
-        return f"Memory cgroup out of memory: Killed process {pid} ({name[:40]})\n"
-    return f"Signal 9 (SIGKILL) received by PID {pid}\n" if signal_number == 9 and kills is None else None
+        return f"Memory cgroup out of memory: Killed process {ended.pid} ({name[:40]})\n"
+    return f"Signal 9 (SIGKILL) received by PID {ended.pid}\n" if by_signal_9(ended) and kills is None else None
+
+
+def note(ended: Ended, kills: int | None) -> str:
+    """What to know of a program that signal 9 ended, where there is no diagnosis: it has no last word of its own."""
+    who = "The program" if ended.signal == 9 else f"A process of the program (exit code {ended.code})"
+    lines = [f"advisor: {who} was ended by signal 9 (SIGKILL). Most often that is the host's memory: the kernel's out-of-memory killer."]
+    if kills == 0:
+        lines.append(
+            "Here this control group's counter of such kills (oom_kill) did not move meanwhile, which speaks against it: a batch system, the stop of a "
+            "container, systemd-oomd or a person send the same signal."
+        )
+    lines.append(
+        "To prove it: dmesg -T | grep -i -E 'killed process|oom-kill'; oom_kill in /sys/fs/cgroup/memory.events; of a container "
+        "docker inspect -f '{{.State.OOMKilled}}' NAME; under Slurm sacct -j JOB -o State,MaxRSS. What they print is read by: advisor diagnose FILE"
+    )
+    return "\n".join(lines) + "\n"
 
 
 def may_be_memory(ended: Ended, kills: int | None) -> bool:
@@ -60,4 +81,4 @@ def may_be_memory(ended: Ended, kills: int | None) -> bool:
     if ended.code == 0:
         return False
     marked = any(kept.failed_at is not None for kept in ended.streams.values())
-    return marked or bool(kills) or (kills is None and (ended.signal == 9 or ended.code == 137))
+    return marked or bool(kills) or (kills is None and by_signal_9(ended))

@@ -32,7 +32,20 @@ def test_a_full_shared_memory_is_not_called_host_ram(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [NINE, "python train.py\nKilled\n", "RuntimeError: DataLoader worker (pid 4411) is killed by signal: Killed. \n", "Exited with exit code 137\n"],
+    [
+        NINE,
+        "python train.py\nKilled\n",
+        "RuntimeError: DataLoader worker (pid 4411) is killed by signal: Killed. \n",
+        "Exited with exit code 137\n",
+        "CONTAINER ID   IMAGE    CREATED       STATUS                       NAMES\nab12cd34ef56   train:1  2 hours ago   Exited (137) 5 minutes ago   sft\n",
+        "sft-1 exited with code 137\n",
+        "exit status 137\n",
+        "make: *** [Makefile:5: train] Error 137\n",
+        '"State": {\n  "Status": "exited",\n  "OOMKilled": false,\n  "ExitCode": 137,\n',
+        "subprocess.CalledProcessError: Command '['python', 'train.py']' died with <Signals.SIGKILL: 9>.\n",
+        "mpirun noticed that process rank 3 with PID 0 on node n1 exited on signal 9 (Killed).\n",
+        "The training process was killed by signal 9.\n",
+    ],
 )
 def test_a_bare_signal_9_is_not_called_sure_and_the_kernel_is_asked(text: str) -> None:
     report = diagnose([("error.txt", text)])
@@ -40,6 +53,18 @@ def test_a_bare_signal_9_is_not_called_sure_and_the_kernel_is_asked(text: str) -
     assert top.cause == "host-memory" and top.confidence < 0.7
     assert "surely" not in report.sentence
     assert report.next_question is not None and {a.mark for a in report.next_question.answers} == {"seen-oom-kill", "seen-no-oom-kill"}
+
+
+def test_dockers_own_word_is_sure() -> None:
+    assert diagnose([("inspect.json", '"State": {\n  "Status": "exited",\n  "OOMKilled": true,\n  "ExitCode": 137,\n')]).findings[0].confidence > 0.9
+
+
+@pytest.mark.parametrize(
+    "text", ["Exited (0) 5 minutes ago\n", "Exited (1) 2 hours ago\n", "sft-1 exited with code 0\n", "Exited (143) 2 minutes ago\n", "exit status 1\n"]
+)
+def test_another_end_of_a_container_is_no_memory_error(text: str) -> None:
+    report = diagnose([("ps.txt", text)])
+    assert report.verdict in ("unreadable", "incomplete", "not-memory") and not any(f.cause == "host-memory" for f in report.findings)
 
 
 def test_a_worker_that_is_gone_was_not_said_to_be_killed() -> None:

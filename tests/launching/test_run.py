@@ -212,6 +212,24 @@ def test_a_kill_is_explained_unless_the_kernel_says_it_was_not_for_memory(kills:
         assert said is not None and "host" in said.lower()
 
 
+@pytest.mark.parametrize(("status", "said_of"), [(signal.SIGKILL, "The program was"), (137 << 8, "exit code 137"), (247 << 8, "exit code 247")])
+@pytest.mark.parametrize("kills", [None, 0])
+def test_a_program_that_signal_9_ended_is_never_silent(status: int, said_of: str, kills: int | None, capsys: pytest.CaptureFixture[str]) -> None:
+    from argparse import Namespace
+
+    from advisor.commands import run as command
+
+    command._explain(["sh", "train.sh"], Ended(4711, status, {"output": Kept()}), kills, Namespace(bundle=None, no_bundle=True))
+    said = capsys.readouterr().err
+    assert "signal 9" in said and "host" in said and "dmesg" in said and "memory.events" in said
+    if kills == 0:  # the counter was read and has not moved: that is said, and no diagnosis is made of it
+        assert said_of in said and "oom_kill" in said and "Do:" not in said
+    capsys.readouterr()
+    command._explain(["sh", "train.sh"], Ended(4711, 1 << 8, {"output": Kept()}), kills, Namespace(bundle=None, no_bundle=True))
+    command._explain(["sh", "train.sh"], Ended(4711, signal.SIGTERM, {"output": Kept()}), kills, Namespace(bundle=None, no_bundle=True))
+    assert capsys.readouterr().err == ""
+
+
 def test_other_failures_stay_uncommented() -> None:
     done = run(*python("raise ValueError('a shape is wrong')"))
     assert done.returncode == 1
