@@ -126,9 +126,7 @@ def _outer(ctx: Context) -> tuple[int, int, bool]:
 def _of_head(ctx: Context, elements: int) -> Iterator[Holding]:
     """What the head's new gradient adds to the loss's backward: it is made after the loss's wide copies have gone, beside the logits' gradient alone."""
     size = elements * ctx.gradient
-    gone = 0
-    if ctx.has_head and ctx.arch.classes is None and (form := logits.form_of(ctx)) not in ("fused-linear", "chunked"):
-        gone = round(ctx.tokens * logits.vocabulary(ctx) * max(0.0, logits.of(ctx, form).backward - logits.width(ctx)))
+    gone = logits.gone_before_head(ctx)
     yield Holding(
         "gradients", "gradient of the head beyond the loss's copies", max(0, size - gone), ctx.trains & {at.LOSS_BACKWARD},
         "max(0, elements x bytes_each - copies_gone)", {"elements": elements, "bytes_each": ctx.gradient, "copies_gone": gone},

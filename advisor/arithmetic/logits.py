@@ -103,10 +103,17 @@ def of(ctx: Context, form: str) -> Loss:
         return picked(ctx, logits)
     if not capped:
         return materialised(form, logits, ctx.version("transformers"), ctx.arch.model_type in OWN_LOSS, ctx.autocast)
-    wide = 4 if ctx.autocast else logits  # autocast runs tanh in fp32, so the capped logits are fp32 too
-    loss = picked(ctx, wide) if picks(ctx, form) else materialised(form, wide, ctx.version("transformers"), own_loss=False, autocast=ctx.autocast)
-    why, narrow = f"tanh of the capped logits, kept; {loss.why}", loss.narrow + (wide if wide < 4 else 0)
-    return replace(loss, forward=loss.forward + wide, backward=loss.backward + wide, why=why, narrow=narrow)
+    # autocast leaves tanh, the division and the product as they come (no kernel for AutocastCUDA: aten/src/ATen/autocast_mode.h AT_FORALL_FP32)
+    loss = picked(ctx, logits) if picks(ctx, form) else materialised(form, logits, ctx.version("transformers"), own_loss=False, autocast=ctx.autocast)
+    why, narrow = f"tanh of the capped logits, kept; {loss.why}", loss.narrow + (logits if logits < 4 else 0)
+    return replace(loss, forward=loss.forward + logits, backward=loss.backward + logits, why=why, narrow=narrow)
+
+
+def gone_before_head(ctx: Context) -> int:
+    """Bytes of the loss's backward that are gone when the head's gradient is made: its wide copies, beside the logits' gradient alone."""
+    if not ctx.has_head or ctx.arch.classes is not None or (form := form_of(ctx)) in ("fused-linear", "chunked"):
+        return 0
+    return round(ctx.tokens * vocabulary(ctx) * max(0.0, of(ctx, form).backward - width(ctx)))
 
 
 def cached(ctx: Context) -> tuple[int, int]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from advisor.arithmetic import logits
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.parameters import Item
 from advisor.arithmetic.sharding import SUB_GROUP, learned_share, split
 from advisor.arithmetic.zero_kept import kept_by_autograd
-from advisor.arithmetic.zero_step import ONE_TENSOR, freed_before_update, joined
+from advisor.arithmetic.zero_step import NORM, ONE_TENSOR, freed_before_update, joined
 from advisor.ledger import Holding
 
 BUCKET = 500_000_000  # zero/config.py reduce_bucket_size and allgather_bucket_size, elements
@@ -29,6 +30,7 @@ AUTO = frozenset({"ms-swift", "llama-factory", "axolotl"})
 # ColossalAI's LowLevelZeroOptimizer divides each tensor by itself and widens its gradient by itself (zero/low_level/low_level_optim.py step); its bucket is
 # of 12 MiB elements (booster/plugin/low_level_zero_plugin.py reduce_bucket_size_in_m)
 APART = frozenset({"colossalchat"})
+LAZY_SINCE = (0, 18, 3)  # stage_1_and_2.py setup_buckets: from the first gradient's hook; 0.18.2 in backward_prologue
 BUCKET_APART = 12 * 1024**2
 
 
@@ -51,19 +53,54 @@ def communication(ctx: Context) -> Iterator[Holding]:
     bucket = setting(ctx, "bucket_elements", BUCKET, hidden * hidden) if c.learned else 0  # allocated in full, whatever there is to reduce
     if bucket:  # also on a single rank: nothing asks for the size of the group
         copies = 2 if ctx.framework in AUTO and ctx.strategy != "zero3" else 1  # those configurations switch overlap_comm on
-        # stage 3 allocates it once, the others at the start of each backward pass
-        alive = ctx.trains if ctx.strategy == "zero3" else ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD})
         width = ctx.reduce if ctx.strategy == "zero3" else each  # stage 3's is in the dtype of the communication (stage3.py ipg_buckets)
         source = "stage3.py __ipg_bucket_flat_buffer" if ctx.strategy == "zero3" else "stage_1_and_2.py ipg_buffer: a second one with overlap_comm"
-        yield Holding(
-            "communication", "reduce bucket", copies * bucket * width, alive, "buckets x bucket_elements x bytes_each",
-            {"buckets": copies, "bucket_elements": bucket, "bytes_each": width}, f"deepspeed {source}", layout="bucket",
-        )  # fmt: skip
+        for name, size, alive in _alive(ctx, copies * bucket * width):
+            yield Holding(
+                "communication", name, size, alive, "buckets x bucket_elements x bytes_each",
+                {"buckets": copies, "bucket_elements": bucket, "bytes_each": width}, f"deepspeed {source}", layout="bucket",
+            )  # fmt: skip
+    if bucket and ctx.strategy == "zero2" and ctx.shard > 1 and ctx.framework not in APART:
+        yield _reduced(ctx, bucket)
     if bucket and ctx.strategy == "zero3":
         yield from _joined(ctx, bucket)
     # one rank's part is the whole, which it uses as it lies (partition_parameters.py NoGatherCoalescedHandle), unless it lies on the host
     if ctx.strategy == "zero3" and (ctx.shard > 1 or ctx.parameters_away):
         yield from _gathered(ctx)
+
+
+def _alive(ctx: Context, size: int) -> Iterator[tuple[str, int, frozenset[str]]]:
+    """The reduce bucket of so many bytes by when it counts: stage 3 allocates it once, the others in each backward pass.
+
+    They do so at its start, since 0.18.3 with the first gradient (``process_gradients`` calls ``setup_buckets``), when the loss's wide copies are
+    gone. Stage 1 lets go of it where it reduces, after the last micro batch: the forward passes before that meet it.
+    """
+    name = "reduce bucket"
+    if ctx.strategy == "zero3":
+        yield name, size, ctx.trains
+    elif ctx.strategy == "zero1" and ctx.accumulation > 1 and ctx.framework not in APART:
+        yield name, size, ctx.trains - {at.STEP}
+    elif ctx.framework in APART or not ctx.at_least("deepspeed", *LAZY_SINCE):
+        yield name, size, ctx.trains & (at.BACKWARD | {at.LOSS_BACKWARD})
+    else:
+        yield name, size, ctx.trains & at.BACKWARD
+        if (head := _head(ctx)) is not None:
+            early, gone = head.total * ctx.gradient, logits.gone_before_head(ctx)
+            yield f"{name} beyond the loss's copies", max(0, size + early - gone) - max(0, early - gone), ctx.trains & {at.LOSS_BACKWARD}
+
+
+def _reduced(ctx: Context, bucket: int) -> Holding:
+    """Stage 2 joins the slices of a bucket that go to different ranks once more; slices of one rank go as they lie.
+
+    A bucket that is larger than all gradients is reduced when the last has come; smaller ones straddle the ranks' boundaries on the way.
+    """
+    learned = ctx.counts.learned
+    when = {at.BACKWARD_ROOT} if learned <= bucket else {at.BACKWARD_FIRST}
+    return Holding(
+        "communication", "gradients of a bucket, joined to be reduced", min(bucket, learned) * ctx.gradient, ctx.trains & when, "elements x bytes_each",
+        {"elements": min(bucket, learned), "bytes_each": ctx.gradient}, "deepspeed stage_1_and_2.py average_tensor, allreduce_bucket (0.12.6 to 0.19.8)",
+        layout="bucket",
+    )  # fmt: skip
 
 
 def _joined(ctx: Context, bucket: int) -> Iterator[Holding]:
@@ -112,8 +149,10 @@ def _gathered(ctx: Context) -> Iterator[Holding]:
             "deepspeed pull request 8189 (0.19.4): without zero.Init the linear function of torch saves a view of the weight, whose memory stays",
             copy_of=source, layout="gathered", need="avoidable",
         )  # fmt: skip
-    # A parameter is released after use unless it is used again within the reuse distance: the blocks nearest the loss are.
-    near = max(0, min(live, REUSE // 2, whole - kept) - saved)
+    # A parameter is released after use unless it is used again within the reuse distance: the blocks nearest the loss are, the head always, and with it
+    # the last block, which is fetched ahead for the backward pass while the head runs (coordinator fetch_sub_module, 0.19.8).
+    head = _table(ctx, "head") or (_table(ctx, "embedding") if ctx.arch.tied and ctx.has_head else 0)
+    near = max(0, min(live, max(REUSE // 2, head + block.elements if head else 0), whole - kept) - saved)
     values = {"elements": near, "bytes_each": each}
     yield Holding(
         "communication", "gathered parameters kept for reuse", max(near, largest) * each, moments & {at.LOSS_FORWARD, at.LOSS_BACKWARD, at.BACKWARD_LAST},
@@ -152,11 +191,17 @@ def gradients(ctx: Context) -> Iterator[Holding]:
             "gradients",
             "whole gradients",
             c.learned * each,
-            early,
+            early - {at.STEP},
             "elements x bytes_each",
             values,
             "deepspeed stage_1_and_2.py: stage 1 reduces at the end of accumulation",
         )
+        if not host:
+            yield Holding(
+                "gradients", "gradient partition", share * each, moments & {at.STEP} if not freed_before_update(ctx, share) else frozenset(),
+                "elements x bytes_each / ranks", values,
+                "deepspeed stage_1_and_2.py independent_gradient_partition_epilogue: averaged_gradients alone are left (0.12.6 to 0.19.8)", layout="sharded",
+            )  # fmt: skip
     elif host:
         yield from _on_host(ctx, share, values)
     elif ctx.strategy == "zero2":
@@ -177,7 +222,7 @@ def gradients(ctx: Context) -> Iterator[Holding]:
         )  # fmt: skip
     yield from _arriving(ctx, each)
     if c.learned and not host:
-        yield from (h for h in joined(ctx, share) if ctx.framework not in APART or h.name != ONE_TENSOR)
+        yield from (h for h in joined(ctx, share) if ctx.framework not in APART or h.name not in (ONE_TENSOR, NORM))
 
 
 def _on_host(ctx: Context, share: int, values: dict[str, int]) -> Iterator[Holding]:
@@ -203,19 +248,27 @@ def _on_host(ctx: Context, share: int, values: dict[str, int]) -> Iterator[Holdi
 def _arriving(ctx: Context, each: int) -> Iterator[Holding]:
     """Gradients that autograd has made and the bucket not yet taken."""
     c = ctx.counts
-    head = _largest(ctx, "head") or (_largest(ctx, "embedding") if ctx.arch.tied and ctx.has_head else None)
-    table = _largest(ctx, "embedding")
-    for item, when in ((head, at.LOSS_BACKWARD), (table, at.BACKWARD_ROOT)):
+    for item, when, gone in ((_head(ctx), at.LOSS_BACKWARD, logits.gone_before_head(ctx)), (_largest(ctx, "embedding"), at.BACKWARD_ROOT, 0)):
         if item is not None:
             yield Holding(
-                "gradients", f"gradient of {item.name} before it is reduced", item.total * each, ctx.trains & {when}, "elements x bytes_each",
-                {"elements": item.total, "bytes_each": each}, "torch autograd", copy_of=None,
+                "gradients", f"gradient of {item.name} before it is reduced", max(0, item.total * each - gone), ctx.trains & {when},
+                "max(0, elements x bytes_each - copies_gone)", {"elements": item.total, "bytes_each": each, "copies_gone": gone},
+                "torch autograd: the head's is made when the loss's wide copies are gone", copy_of=None,
             )  # fmt: skip
     largest = max((i.elements for u in c.blocks for i in u.items if i.fate in ("trained", "adapter")), default=0)
     yield Holding(
         "gradients", "gradient before it is reduced", largest * each, ctx.trains & {at.BACKWARD_LAST, at.BACKWARD_FIRST}, "largest_tensor x bytes_each",
         {"largest_tensor": largest, "bytes_each": each}, "torch autograd",
     )  # fmt: skip
+
+
+def _table(ctx: Context, role: str) -> int:
+    """Elements of the largest outer tensor of a role, trained or not."""
+    return max((i.elements for i in ctx.counts.outer.items if i.role == role), default=0)
+
+
+def _head(ctx: Context) -> Item | None:
+    return _largest(ctx, "head") or (_largest(ctx, "embedding") if ctx.arch.tied and ctx.has_head else None)
 
 
 def _largest(ctx: Context, role: str) -> Item | None:

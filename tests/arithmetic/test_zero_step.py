@@ -187,3 +187,61 @@ def test_ulysses_reduces_in_fp32_unless_told_otherwise() -> None:
         return next(h.bytes for h in estimate(made).holdings if h.name == "reduce bucket")
 
     assert bucket() == 2 * bucket(reduce="bf16") == 4 * 1_000_000
+
+
+HEAD = 8000 * 512
+
+
+def test_since_0_18_3_the_bucket_comes_with_the_first_gradient() -> None:
+    """Before, beside the loss's fp32 copies: 8 bytes a logit more than the two of their gradient, which since then cover it."""
+
+    def added(version: str) -> int:
+        made = job(parallel={"strategy": "zero2", "bucket_elements": 10_000}, framework={"versions": {"deepspeed": version}})
+        return named(estimate(made), "communication", "reduce bucket", "loss.backward")
+
+    assert added("0.18.2") == 20_000
+    assert added("0.18.3") == 0
+    large = job(parallel={"strategy": "zero2", "bucket_elements": 100_000_000})
+    assert 0 < named(estimate(large), "communication", "reduce bucket", "loss.backward") < 2 * 100_000_000
+    assert named(estimate(large), "communication", "reduce bucket", "backward.last-block") == 2 * 100_000_000
+
+
+def test_stage_1_steps_with_a_share_of_gradients_and_keeps_its_bucket_between_micro_batches() -> None:
+    once, twice = (estimate(job(parallel={"strategy": "zero1"}, batch={"gradient_accumulation": number})) for number in (1, 2))
+    for ledger in (once, twice):
+        assert named(ledger, "gradients", "whole", "step.update") == 0
+        assert named(ledger, "gradients", "partition", "step.update") == pytest.approx(2 * elements(ledger) / 4, rel=0.001)
+        assert named(ledger, "gradients", "whole", "backward.root") == 2 * elements(ledger)
+    assert named(once, "communication", "reduce bucket", "forward.blocks") == 0
+    assert named(twice, "communication", "reduce bucket", "forward.blocks") == 2 * 1_000_000
+
+
+def test_stage_2_joins_what_of_a_bucket_goes_to_different_ranks() -> None:
+    def joined(shard: int, bucket: int, moment: str) -> int:
+        made = job(parallel={"strategy": "zero2", "shard": shard, "bucket_elements": bucket})
+        return named(estimate(made), "communication", "joined", moment)
+
+    assert joined(4, 1_000_000, "backward.first-block") == 2 * 1_000_000
+    whole = joined(4, 500_000_000, "backward.root")
+    assert whole == 2 * elements(estimate(job()))  # all gradients fit
+    assert joined(4, 500_000_000, "backward.first-block") == 0
+    assert joined(1, 1_000_000, "backward.first-block") == 0  # one rank's slices go as they lie
+
+
+def test_the_norm_counts_where_one_tensor_is_most_of_a_partition() -> None:
+    """8 bytes an element of the largest tensor, at most of the share, beside the 6 of the copies that come later."""
+    many = estimate(job(parallel={"strategy": "zero2", "shard": 64}))
+    share = named(many, "gradients", "fp32", "step.update") // 4
+    assert share < HEAD
+    assert named(many, "gradients", "norm", "step.update") == 2 * share
+    assert named(estimate(job(parallel={"strategy": "zero2", "shard": 2})), "gradients", "norm", "step.update") == 0
+
+
+def test_stage_0_in_bf16_has_the_engines_own_reduction_and_wide_gradients() -> None:
+    plain = job(parallel={"strategy": "ddp", "replicate": 4, "shard": 1}, hardware={"gpus_per_node": 4}, optimizer={"implementation": "fused"})
+    own = job(parallel={"strategy": "ddp", "replicate": 4, "shard": 1}, hardware={"gpus_per_node": 4})
+    trained = elements(estimate(plain))
+    assert named(estimate(plain), "communication", "DDP", "backward.root") == 0
+    assert named(estimate(plain), "communication", "joined", "backward.root") == 2 * trained
+    assert named(estimate(plain), "gradients", "fp32", "step.update") == 4 * trained
+    assert named(estimate(own), "gradients", "fp32", "step.update") == 8 * trained  # DeepSpeed's own optimizer joins them once more
