@@ -31,6 +31,7 @@ REENTRANT = "torch.utils.checkpoint.CheckpointFunction.backward holds the output
 AGAIN = "torch.utils.checkpoint: the block runs forward again, keeping all, before it runs backward"
 STRANDED = "reserved over alive"  # of what comes and goes in a block's forward pass: read by the allocator's part
 RUNNING_BYTES = "bytes of the running block"  # at its largest in backward: read by the allocator's part
+EMBEDDING_NORMS = frozenset({"LayerNorm", "layernorm_embedding", "word_embeddings_layernorm"})
 UNSHARDED = frozenset({"none", "ddp"})
 _RUNNING: dict[tuple[int, int, int, int, int, bool], tuple[Step, Counted, tuple[Holding, ...]]] = {}
 _MOST_KNOWN = 2048
@@ -41,6 +42,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     yield from vision.holdings(ctx)
     yield from _own_embeddings(ctx)
     yield from _streams(ctx)
+    yield from _normed_embeddings(ctx)
     if not ctx.blocks:
         return
     put = _Put(ctx)
@@ -111,6 +113,22 @@ def _streams(ctx: Context) -> Iterator[Holding]:
         if here:
             values = {"tokens": ctx.tokens, "bytes a token": kept * one}
             yield Holding("activations", name, ctx.tokens * kept * one, moments, "tokens x bytes a token", values, SOURCE)
+
+
+def _normed_embeddings(ctx: Context) -> Iterator[Holding]:
+    """Embeddings that pass a layer norm before the layers (BERT's, BART's, BLOOM's): what it reads, and a mask of the dropout behind it.
+
+    Frozen ones that nobody asks gradients of keep nothing; transformers asks for them where adapters are trained with checkpointing
+    (``enable_input_require_grads``).
+    """
+    norms = sum(t.name in EMBEDDING_NORMS for t in ctx.arch.outer)
+    if not norms or not ctx.has_embedding or ctx.source != "huggingface" or (ctx.method in ADAPTED and ctx.checkpointing != "full"):
+        return
+    halves = 2 if ctx.arch.encoder_decoder else 1
+    masks = 1 if ctx.arch.hidden_dropout and "word_embeddings_layernorm" not in {t.name for t in ctx.arch.outer} else 0
+    each = halves * ctx.arch.hidden * ((ctx.weight if ctx.autocast else ctx.compute) + masks)
+    values = {"tokens": ctx.tokens, "bytes a token": each}
+    yield Holding("activations", "embeddings before their norm", ctx.tokens * each, UNTIL_LOSS | RUNNING, "tokens x bytes a token", values, SOURCE)
 
 
 class _Put:

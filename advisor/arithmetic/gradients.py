@@ -119,7 +119,7 @@ def _outer(ctx: Context) -> tuple[int, int, bool]:
     items = ctx.counts.outer.items
     head = sum(i.total for i in items if i.fate == "trained" and i.role == "head")
     table = sum(i.total for i in items if i.fate == "trained" and i.role == "embedding")
-    tied = bool(table) and not head and ctx.has_head and ctx.arch.tied
+    tied = bool(table) and not head and ctx.has_head and ctx.arch.tied and ctx.arch.classes is None  # a classifier reads the table once
     return head or (table if tied else 0), table, tied
 
 

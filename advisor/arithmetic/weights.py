@@ -102,7 +102,9 @@ def _casts(ctx: Context) -> Iterator[Holding]:
         block_trained, block_all = max(block_trained, own_trained), max(block_all, own_all)
         trained += own_trained * unit.layers
         every += own_all * unit.layers
-    head = sum(i.total for i in c.outer.items if i.role == "head") or (ctx.arch.embedding_parameters if ctx.arch.tied and ctx.has_head else 0)
+    head = sum(i.total for i in c.outer.items if i.role == "head") or (
+        ctx.arch.embedding_parameters if ctx.arch.tied and ctx.has_head and ctx.arch.classes is None else 0
+    )
     wide_head = head if ctx.weight == 4 or (ctx.job.method.kbit_preparation and ctx.base in ("nf4", "fp4", "int8")) else 0
     kept = every if ctx.checkpointing == "none" else trained
     source = "torch aten/src/ATen/autocast_mode.cpp cached_cast; saved tensors of linear"

@@ -1,0 +1,51 @@
+"""Encoders that classify, and BART, of four layers: the estimate against the probe, checkpointed or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+import pytest
+
+from advisor.arithmetic import estimate
+from advisor.job import read_job
+from advisor.run import resolve
+from advisor.simulation.probing import asked_of
+from advisor.simulation.sessions import Session
+
+transformers = pytest.importorskip("transformers", minversion="5.24", reason="the models are those of transformers 5.24")
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+SECONDS, WITHIN, LAYERS = 120, 0.03, 4
+DEPTHS = frozenset({"num_hidden_layers", "encoder_layers", "decoder_layers"})
+MORE: dict[str, dict[str, Any]] = {"roberta": {"max_position_embeddings": 514, "type_vocab_size": 1}}  # as in every checkpoint's config, not in the class's
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    with Session() as open_session:
+        yield open_session
+
+
+def config(kind: str) -> dict[str, Any]:
+    known = json.loads(transformers.CONFIG_MAPPING[kind]().to_json_string(use_diff=False))
+    small = {name: LAYERS if name in DEPTHS else value for name, value in known.items() if name not in ("layer_types", "architectures", "transformers_version")}
+    head = {} if kind == "bart" else {"architectures": ["ForSequenceClassification"]}
+    return {**small, **MORE.get(kind, {}), **head, "model_type": kind}
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta", "deberta-v2", "modernbert", "bart"])
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_estimate_and_probe_agree(kind: str, checkpointing: str, session: Session) -> None:
+    versions = {name: metadata.version(name) for name in ("torch", "transformers", "accelerate")}
+    job: dict[str, Any] = {
+        "version": 1, "model": {"config": config(kind)}, "method": {"kind": "full"}, "precision": {"weights": "bf16", "compute": "bf16", "mixed": "none"},
+        "optimizer": {"name": "adamw", "implementation": "foreach"}, "batch": {"micro_batch": 16, "seq_len": 512, "packed": True},
+        "activations": {"checkpointing": checkpointing, "attention": "sdpa"}, "hardware": {"gpu": "h100-80gb"},
+        "framework": {"name": "hf-trainer", "versions": versions},
+    }  # fmt: skip
+    run = resolve(read_job(job))
+    probed = asked_of(session, run, timeout=SECONDS, say=lambda _: None).ledger
+    assert estimate(run).peak().bytes == pytest.approx(probed.peak().bytes, rel=WITHIN)
