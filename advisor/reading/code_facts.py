@@ -7,6 +7,7 @@ evidence with the line it stands in: rules say what it means, this says only wha
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import textwrap
 import warnings
@@ -47,11 +48,16 @@ def looks_like_code(text: str) -> bool:
 def code_facts(text: str) -> list[Found]:
     """The findings of a text, in order of lines; none where it is no Python."""
     out: list[Found] = []
-    for tree, offset in _trees(text):
+    pieces = list(_trees(text))
+    for tree, offset in pieces:
         try:
             out.extend(Found(what, code[:160], line + offset) for what, code, line in _of_tree(tree))
         except RecursionError:  # an expression nested deeper than Python itself writes it out again: what was found above it stays
             continue
+    if len(pieces) > 1:  # what one block enables another may turn off
+        whole = ast.Module([node for tree, offset in pieces for node in ast.increment_lineno(tree, offset).body], [])
+        with contextlib.suppress(RecursionError):
+            out.extend(Found(what, code[:160], line) for what, code, line in turned_off(whole))
     return sorted(set(out), key=lambda f: f.line)
 
 

@@ -266,7 +266,10 @@ def turned_off(tree: ast.Module) -> Iterator[Found]:
     """
     calls = sorted((n for n in ast.walk(tree) if isinstance(n, ast.Call)), key=lambda c: (c.lineno, c.col_offset))
     on = {ast.unparse(c.func.value) for c in calls if called(c) in _ENABLES and isinstance(c.func, ast.Attribute)}
-    if not on or not any(called(c) in _TRAINS for c in calls):
+    if not on:
+        return
+    yield from _evaluates_where(tree, on)
+    if not any(called(c) in _TRAINS for c in calls):
         return
     modes: dict[str, ast.Call] = {}
     for call in calls:
@@ -279,3 +282,18 @@ def turned_off(tree: ast.Module) -> Iterator[Found]:
         target = node.targets[0]
         if isinstance(target, ast.Attribute) and target.attr == "gradient_checkpointing" and ast.unparse(node.value) == "False":
             yield Found("checkpointing-unset", ast.unparse(node), node.lineno)
+
+
+def _evaluates_where(tree: ast.Module, on: set[str]) -> Iterator[Found]:
+    """A switch that puts a checkpointed module into evaluation mode, where its other branch trains it: ``if args.disable_x: x.eval() else: x.train()``."""
+    for node in (n for n in ast.walk(tree) if isinstance(n, ast.If) and isinstance(n.test, ast.Attribute | ast.Name)):
+        chosen, other = _modes(node.body), _modes(node.orelse)
+        for owner in on & chosen.keys() & other.keys():
+            if chosen[owner][0] == "eval" and other[owner][0] == "train":
+                yield Found("evaluates-where", f"{ast.unparse(node.test)}: {ast.unparse(chosen[owner][1])}", chosen[owner][1].lineno)
+
+
+def _modes(branch: list[ast.stmt]) -> dict[str, tuple[str, ast.Call]]:
+    """Owner of each ``x.eval()`` or ``x.train()`` of a branch, with the call."""
+    calls = (c for n in branch for c in ast.walk(n) if isinstance(c, ast.Call) and isinstance(c.func, ast.Attribute) and not c.args)
+    return {ast.unparse(c.func.value): (called(c), c) for c in calls if called(c) in ("eval", "train") and isinstance(c.func, ast.Attribute)}

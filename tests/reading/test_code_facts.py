@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.diagnosis import diagnose
 from advisor.reading import read
 from advisor.reading.code_facts import code_facts
 from advisor.reading.code_of_files import MOST_HELPERS
@@ -158,3 +159,17 @@ def test_checkpointing_in_evaluation_mode() -> None:
     code = "unet.enable_gradient_checkpointing()\nunet.eval()\nloss = step(unet)\nloss.backward()\n"
     assert "checkpoints-in-eval" in {f.what for f in code_facts(code)}
     assert "checkpoints-in-eval" not in {f.what for f in code_facts(code.replace("unet.eval()", "unet.eval()\nunet.train()"))}
+
+
+def test_a_switch_that_evaluates_what_is_checkpointed_decides_with_the_config() -> None:
+    code = (
+        "if args.gradient_checkpointing:\n    unet.enable_gradient_checkpointing()\nif args.disable_unet_training:\n    unet.eval()\nelse:\n    unet.train()\n"
+    )
+    assert {f.what for f in code_facts(code)} == {"evaluates-where"}
+    assert {f.what for f in code_facts(code + "# from the library\n            broken = (\n")} == {"evaluates-where"}  # what does not parse is left out
+    assert not code_facts(code.replace("unet.train()", "pass"))
+    error = "RuntimeError: CUDA out of memory. Tried to allocate 68.00 MiB (GPU 0; 23.69 GiB total capacity; 22.78 GiB already allocated; 40.96 MiB free)\n"
+    on = '{"batch_size": 6, "gradient_checkpointing": true, "disable_unet_training": true}'
+    off = on.replace('training": true', 'training": false')
+    found = [diagnose([("train.py", code), ("train.json", config), ("error.txt", error)]).findings[0].cause for config in (on, off)]
+    assert found[0] == "checkpointing-broken" != found[1]

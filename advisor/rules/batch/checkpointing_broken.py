@@ -23,6 +23,19 @@ def _frozen_inputs(run: Run, evidence: Evidence) -> str | None:
     return "reentrant checkpointing of a frozen base: a block whose input needs no gradient is not recomputed" if risky else None
 
 
+def _switched(_run: Run, evidence: Evidence) -> str | None:
+    """The script puts a checkpointed module into evaluation mode where a switch is set, and a config sets it."""
+    for where, key, value in evidence.seen_keys:
+        if key != "code.evaluates-where":
+            continue
+        switch, _, call = str(value).partition(": ")
+        leaf = switch.rpartition(".")[2]
+        for at, name, given in evidence.seen_keys:
+            if name.rpartition(".")[2].replace("-", "_") == leaf and str(given).strip("'\"").lower() in ("true", "1"):
+                return f"{at}: {leaf} is on, so {where} runs {call}: a block recomputes only where it is in training mode"
+    return None
+
+
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
     return run.deviating(ineffective("activations.checkpointing", cause="checkpointing-broken")) if checkpoints(run) else None
 
@@ -66,6 +79,13 @@ RULE = Rule(
             "transformers modeling_layers.py GradientCheckpointingLayer, diffusers before 0.32: self.gradient_checkpointing and self.training",
             pattern=r"^code\.(checkpoints-in-eval|checkpointing-unset)=",
             on="key",
+        ),
+        Mark(
+            "checkpointing-broken-switch",
+            3.5,
+            "a switch puts the module into evaluation mode",
+            "the same condition on self.training",
+            when=_switched,
         ),
         Mark(
             "checkpointing-broken-mode",
