@@ -53,7 +53,7 @@ _WIDE_ROUTER = frozenset({
     "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe", "glm4_moe_lite", "ernie4_5_moe", "nemotron_h", "dots1", "exaone_moe", "hy_v3", "solar_open",
     "mimo_v2_flash", "sarvam_moe", "sarvam_mla", "axk1", "kolibri1", "flint",
 })  # fmt: skip
-_WRITTEN_OUT = {"gpt_oss": "clamped", "apertus": "xielu in Python"}
+_WRITTEN_OUT = {"gpt_oss": "clamped", "apertus": "xielu in Python", "bloom": "gelu by hand"}
 
 
 @lru_cache(maxsize=256)

@@ -37,7 +37,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["gemma4_text", "apertus", "deepseek_v2", "olmo", "codegen", "mellum", "gemma3n_text"])
+@pytest.mark.parametrize("kind", ["gemma4_text", "apertus", "deepseek_v2", "olmo", "codegen", "mellum", "gemma3n_text", "bloom"])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_with_adapters_and_with_checkpointing(kind: str, setting: str, session: families.Session) -> None:
     expected, why = families.OTHERWISE.get((kind, setting), (0.0, ""))
