@@ -15,6 +15,7 @@ from advisor.arithmetic.fates import experts_adapted, experts_are_linear, versio
 from advisor.arithmetic.parameters import ADAPTED, ATTENTION_QV
 
 LITGPT_DROPOUT = 0.05
+LAID_OUT_SINCE = (4, 54)
 COMPILED = frozenset({"rmsnorm", "swiglu", "rope"})  # what the min-cut partitioner recomputes: norms and activations from their inputs
 ALIASES = {  # one module under the names that other modelling code gives it
     "q_proj": ("query_key_value", "qkv_proj", "c_attn", "Wqkv"), "k_proj": ("query_key_value", "qkv_proj", "c_attn", "Wqkv"),
@@ -53,12 +54,22 @@ def of(ctx: Context, block: Block) -> Setting:
         fused=ctx.kernels | COMPILED if ctx.compiled else ctx.kernels, source=ctx.source, activation=activation(ctx, family),
         norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"),
         rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, around=family.around, wide_qk=family.wide_qk,
-        bare_qk=family.bare_qk, value_norm=family.value_norm, parts_copied=family.parts_copied, wide_router=family.wide_router, all_experts=family.all_experts,
+        bare_qk=family.bare_qk, value_norm=family.value_norm, parts_copied=family.parts_copied, laid_out=laid_out(ctx),
+        wide_router=family.wide_router, all_experts=family.all_experts,
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=capped(ctx),
         narrow_softmax=narrow_softmax(ctx), floored=floored(ctx), softmax_keeps=softmax_keeps_scores(ctx), math_wide=ctx.at_least("torch", 2, 5),
         compiled=ctx.compiled, experts=experts_of(ctx), experts_quantised=ctx.base == "mxfp4" or experts_are_linear(ctx.arch, ctx.job),
         experts_adapted=adapted and ctx.base == "none" and experts_adapted(ctx.arch, ctx.job),
     )  # fmt: skip
+
+
+def laid_out(ctx: Context) -> bool:
+    """Rows without padding, told apart by their positions: transformers makes query, key and value contiguous since 4.54 and viewed them in 4.53.
+
+    modeling_flash_attention_utils.py ``_prepare_from_posids``, ``prepare_fa2_from_position_ids``.
+    """
+    rows = ctx.job.activations.sequence_packing == "padding-free" and ctx.attention in ("flash-2", "flash-3")
+    return rows and ctx.source == "huggingface" and ctx.at_least("transformers", *LAID_OUT_SINCE)
 
 
 def activation(ctx: Context, family: traits.Traits) -> str:

@@ -126,3 +126,23 @@ def test_trl_s_log_probabilities(objective: str, version: str, sections: dict[st
     run = job(**{**FULL, "framework": framework}, **sections, objective=objective, reference=reference, batch=batch, activations=KEPT)
     run = run.but(model={"name": "Qwen/Qwen3-0.6B", "config": None})
     assert estimate(run).peak().bytes / GIB == pytest.approx(gib, rel=0.002)
+
+
+ROWS = {"activations": {"checkpointing": "none", "attention": "flash-2", "sequence_packing": "padding-free"}, **BF16_PLAIN}
+CAPPED = {
+    "objective": "dpo", "reference": "adapter-off", "precision": {"mixed": "autocast"}, "activations": {**CHECKPOINTED, "attention": "flash-2"},
+    "method": {"kind": "lora", "rank": 16, "targets": "all-linear", "adapter_dtype": "fp32"}, "optimizer": {"implementation": "foreach", "states": "fp32"},
+}  # fmt: skip
+FOUND: list[tuple[str, str, dict[str, Any], int, int, float]] = [  # what the zoo of jobs found, and the code then said
+    ("microsoft/Phi-3-mini-4k-instruct", "hf-trainer", ROWS, 4, 2048, 58.574),  # parts of a fused projection are copied into order, the whole is not kept
+    ("EleutherAI/pythia-1b", "hf-trainer", ROWS, 4, 2048, 17.892),
+    ("google/gemma-2-2b", "trl", CAPPED, 2, 1024, 23.225),  # autocast leaves the tanh that caps logits in 16 bit
+]
+
+
+@pytest.mark.parametrize(("model", "framework", "sections", "micro_batch", "seq_len", "gib"), FOUND)
+def test_what_the_zoo_found(model: str, framework: str, sections: dict[str, Any], micro_batch: int, seq_len: int, gib: float) -> None:
+    versions = {**FULL["framework"]["versions"], "peft": "0.21.2", "accelerate": "1.15.0"}
+    settings = {**FULL, "framework": {"name": framework, "versions": versions}, **sections}
+    run = job(**settings, batch={"micro_batch": micro_batch, "seq_len": seq_len, "packed": framework != "trl"}).but(model={"name": model, "config": None})
+    assert estimate(run).peak().bytes / GIB == pytest.approx(gib, rel=0.005)

@@ -27,10 +27,12 @@ def attention(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> 
         k = k if shared else rms_norm(tape, s, k, "key norm", width=None if s.wide_qk else d, bare=s.bare_qk)
     if s.rotary != "none" and not s.bare_qk:
         q, k = rotary(tape, s, q, "query"), k if shared else rotary(tape, s, k, "key")
+    if s.laid_out and s.rotary == "joined":  # joined parts lie heads first; other queries and keys are in order, or were copied out of a fused layer
+        q, k = (tape.run("order of heads", (t,), t.width, t.element, label=f"{name}, tokens first") for t, name in ((q, "query"), (k, "key")))
     if s.value_norm and not shared:
         v = rms_norm(tape, s, v, "value norm", width=block.v_head_dim, bare=True)
     y = kernel(tape, s, q, k, v, heads, kv, d, block.v_head_dim)
-    if s.rotary == "joined" and s.kernel in FUSED:
+    if s.rotary == "joined" and s.kernel in FUSED and not s.laid_out:
         y = tape.run("order of heads", (y,), y.width, y.element, label="attention output, tokens first")
     y = linear(tape, s, y, output_name(block), hidden)
     return dropout(tape, s, y, s.hidden_dropout, "attention output")
@@ -70,7 +72,9 @@ def projections(tape: Tape, s: Setting, block: Block, x: Value, q: float, k: flo
     whole = linear(tape, s, x, fused, q + k + v)
     tape.projection = whole
     query, key, value = parts(tape, whole, (("query", q), ("key", k), ("value", v)))
-    if s.parts_copied:
+    if s.laid_out and s.rotary == "none" and not block.qk_norm:  # else the turned ones are new tensors
+        query, key = (tape.run("order of heads", (t,), t.width, t.element, label=name) for t, name in ((query, "query"), (key, "key")))
+    if s.parts_copied or s.laid_out:
         value = tape.run("order of heads", (value,), value.width, value.element, label="value")  # query and key are copied when they are turned
     return query, key, value
 

@@ -39,6 +39,7 @@ class Setting(Struct, frozen=True):
     activation: str = "silu"
     rotary: str = "plain"  # none, plain, joined, wide (traits.py)
     parts_copied: bool = False  # query, key and value are copied out of the fused projection
+    laid_out: bool = False  # query, key and value are copied into the order that the kernel for rows without padding reads
     post: bool = False  # norms follow attention and MLP
     around: bool = False  # each norm takes the sum of a branch and its residual (BERT)
     wide_qk: bool = False  # query and key norms over all heads
