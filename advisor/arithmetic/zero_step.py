@@ -66,7 +66,8 @@ def without_stages(ctx: Context) -> bool:
 def whole(ctx: Context) -> Iterator[Holding]:
     """Stage 0: gradients are joined to be reduced after the backward pass; the step widens each, and joins what it widened for an optimizer of its own.
 
-    bf16 goes the way of fp16 (runtime/engine.py ``_configure_fp16_optimizer``, 0.19.8); PyTorch's optimizers are wrapped without joining.
+    bf16 goes the way of fp16 (runtime/engine.py ``_configure_fp16_optimizer``, 0.19.8); PyTorch's optimizers are wrapped without joining
+    (fp16/unfused_optimizer.py; fused_optimizer.py is for DeepSpeed's and apex's).
     """
     n, each = ctx.counts.learned, ctx.gradient
     if ctx.strategy == "ddp":
@@ -75,7 +76,7 @@ def whole(ctx: Context) -> Iterator[Holding]:
             {"elements": min(n, REDUCED), "bytes_each": each}, "deepspeed runtime/engine.py buffered_allreduce_fallback, allreduce_no_retain", layout="bucket",
             copy_of="gradients", need="needed",
         )  # fmt: skip
-    own = ctx.job.precision.compute == "fp16" or ctx.job.optimizer.implementation == "multi-tensor"
+    own = ctx.job.optimizer.implementation == "multi-tensor"
     for name in ("fp32 gradients of the tensors", "fp32 gradients joined in one tensor")[: 2 if own else 1]:
         yield Holding(
             "gradients", name, 4 * n, ctx.trains & {at.STEP}, "elements x 4", {"elements": n},
