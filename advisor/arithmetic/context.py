@@ -174,7 +174,13 @@ def _parked(job: Job) -> frozenset[str]:
 
 
 def _kbit_skipped(job: Job) -> bool:
-    """TRL leaves the k-bit preparation out where a 4-bit model is still on the host or on meta, which is how a sharded load begins."""
+    """TRL leaves the k-bit preparation out where a 4-bit model is still on the host or on meta, which is how a sharded load begins.
+
+    DeepSpeed's engine makes 16 bits of every floating parameter, those that the preparation has widened too (runtime/engine.py
+    ``_configure_distributed_model``: ``module.half()``, ``module.bfloat16()``; 0.12.6 to 0.19.8).
+    """
+    if job.precision.mixed == "deepspeed" and job.precision.compute in ("bf16", "fp16"):
+        return True
     sharded = job.parallel.strategy in ("fsdp1", "fsdp2", "zero3")
     return sharded and job.method.base in ("nf4", "fp4") and job.framework.name in ("trl", "hf-trainer")
 

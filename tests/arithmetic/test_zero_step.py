@@ -245,3 +245,17 @@ def test_stage_0_in_bf16_has_the_engines_own_reduction_and_wide_gradients() -> N
     assert named(estimate(plain), "communication", "joined", "backward.root") == 2 * trained
     assert named(estimate(plain), "gradients", "fp32", "step.update") == 4 * trained
     assert named(estimate(own), "gradients", "fp32", "step.update") == 8 * trained  # DeepSpeed's own optimizer joins them once more
+
+
+def test_the_engine_takes_back_what_the_k_bit_preparation_widened() -> None:
+    """Embedding and head in fp32 before it, in 16 bits after it: 2 bytes an element of each less."""
+
+    def resting(mixed: str) -> int:
+        config = {"model_type": "llama", "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 2, "num_attention_heads": 8, "vocab_size": 8000}
+        lora = {"kind": "lora", "rank": 8, "base": "nf4", "kbit_preparation": True}
+        made = job(method=lora, model={"config": {**config, "tie_word_embeddings": False}, "source": "huggingface"}, precision={"mixed": mixed})
+        made["parallel"] = {"strategy": "zero2", "shard": 4}
+        return sum(h.bytes for h in estimate(made).holdings if h.part == "weights" and "forward.blocks" in h.moments and h.device == "gpu")
+
+    wide, narrow = resting("autocast"), resting("deepspeed")
+    assert wide - narrow >= 2 * 2 * HEAD
