@@ -31,7 +31,7 @@ FIRST = read_job(
         "activations": {"checkpointing": "full", "attention": "flash-2"},
     }
 )
-CARDS = ("rtx4090-24gb", "l40s-48gb", "a100-80gb", "h100-80gb", "h200-141gb", "b200-180gb", "mi300x-192gb")
+CARDS = ("rtx4090-24gb", "l40s-48gb", "a100-80gb", "h100-80gb", "h200-141gb", "b200-180gb")  # of one maker: another's are chosen, not offered
 TOKENS = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 
 

@@ -11,6 +11,8 @@ from advisor.units import gib
 from advisor.views.kept import settings
 from advisor.views.words import plain
 
+USUAL = "nvidia"  # where the run names no card: whose errors and settings the library knows best
+_MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "apple": "Apple", "intel": "Intel"}
 _WORDS = {
     "fits": "✓ fits",
     "tight": "~ tight",
@@ -35,14 +37,24 @@ def _against(run: Run, on: OnCard, anyhow: tuple[str, ...]) -> str:
 
 
 def show_cards(run: Run) -> None:
-    """The smallest card that holds the run, and the table of all."""
-    found = sorted(_on_cards(settings(run), run), key=lambda c: list(_WORDS).index(c[0].verdict))  # within one verdict the smallest stay first
+    """The smallest card that holds the run, and the table: of the maker of the run's own card, as its software is, unless others are asked for."""
+    maker = run.card.vendor if run.card is not None and run.card.vendor else USUAL
+    others = st.toggle(
+        "Cards of other makers too",
+        key="explore-makers",
+        persist_state="session",
+        help=f"The run is written for {_MAKERS.get(maker, maker)}. Another maker's card needs another build of torch and of every kernel.",
+    )
+    found = sorted(
+        (on for on in _on_cards(settings(run), run) if others or on[0].card.vendor == maker),
+        key=lambda c: (list(_WORDS).index(c[0].verdict), bool(c[1])),  # within one verdict what can compute it first, of these the smallest
+    )
     smallest = next((c for c, against in found if c.verdict == "fits" and not against), None)
     noted = any(against for _, against in found)
     if smallest is not None:
         st.markdown(f"The smallest card that holds it is **{plain(smallest.card.name)}**.")
     else:
-        st.markdown("No card of the library holds it like this.")
+        st.markdown("None of these cards holds it like this.")
     st.dataframe(
         [
             {"Card": c.card.name, "Verdict": _WORDS[c.verdict], "Needs": gib(c.need_bytes, 1), "Usable": gib(c.usable_bytes, 1)}
@@ -58,5 +70,5 @@ def show_cards(run: Run) -> None:
         },
         hide_index=True,
         height=560,
-        alt="Every card of the library with the verdict of this run on it: those that hold it first, of these the smallest first.",
+        alt="The cards with the verdict of this run on it: those that hold it and can compute it first, of these the smallest first.",
     )

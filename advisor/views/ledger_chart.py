@@ -14,6 +14,8 @@ from advisor.render import words
 from advisor.units import gib, show
 from advisor.views.words import share, table
 
+OUTLINE = "#8C8C8C"  # 3 to 1 and more on the light and on the dark ground alike
+
 
 def parts_of(ledger: Ledger, phase: str) -> dict[str, int]:
     """Bytes by part at the largest moment of a phase, context and allocator's cache included."""
@@ -38,8 +40,10 @@ def specification(ledger: Ledger, usable: int | None) -> dict[str, Any]:
         for part, size in parts_of(ledger, phase).items()
     ]
     present = [p for p in PARTS if any(r["id"] == p for r in rows)]
+    # the cache is an outline: it gives way when the card is full, and a light block would be the loudest of all on a dark ground, lost on a light one
+    cache = "datum.id === 'allocator'"
     bars = {
-        "mark": {"type": "bar", "stroke": "white", "strokeWidth": 0.6},
+        "mark": {"type": "bar", "strokeWidth": 0.6},
         "params": [{"name": "part", "select": {"type": "point", "fields": ["id"]}}],
         "encoding": {
             "y": {"field": "phase", "type": "nominal", "sort": [words.phase(p) for p in phases], "title": None, "axis": {"labelLimit": 110}},
@@ -51,6 +55,8 @@ def specification(ledger: Ledger, usable: int | None) -> dict[str, Any]:
                 "legend": {"orient": "bottom", "title": None, "columns": 2, "labelLimit": 150, "symbolStrokeWidth": 0},
             },
             "order": {"field": "order", "type": "quantitative"},
+            "stroke": {"condition": {"test": cache, "value": OUTLINE}, "value": "white"},
+            "fillOpacity": {"condition": {"test": cache, "value": 0.35}, "value": 1},
             "opacity": {"condition": {"param": "part", "value": 1}, "value": 0.35},
             "tooltip": [{"field": "phase", "title": "Phase"}, {"field": "part", "title": "Part"}, {"field": "size", "title": "Size"}],
         },

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from streamlit.testing.v1 import AppTest
 
+from advisor.cards import catalogue
 from advisor.job import read_job
 from advisor.render import words
 from advisor.views.comparing import differences
@@ -76,15 +77,28 @@ def test_the_probe_of_a_run_is_a_view_of_explore() -> None:
 
 def test_the_cards_that_hold_the_run_come_first() -> None:
     found = page("Which cards", **JOB).dataframe[0].value
+    found = found[found["But"].isna() | (found["But"] == "")] if "But" in found else found
     verdicts = found["Verdict"].tolist()
     assert verdicts[0].startswith("✓") and verdicts == sorted(verdicts, key=lambda v: ["✓", "~", "✗", "?"].index(v[0]))
     fitting = found[found["Verdict"] == verdicts[0]]["Usable"].tolist()
     assert fitting == sorted(fitting) and len(fitting) > 1
 
 
+def test_cards_of_another_maker_are_shown_to_those_who_ask() -> None:
+    at = page("Which cards", **JOB)
+    usual = set(at.dataframe[0].value["Card"])
+    assert usual and {card.vendor for card in catalogue().values() if card.name in usual} == {"nvidia"}
+    at.toggle(key="explore-makers").set_value(True).run()
+    assert not at.exception
+    assert {card.vendor for card in catalogue().values() if card.name in set(at.dataframe[0].value["Card"])} > {"nvidia", "amd"}
+    other = page("Which cards", **{**JOB, "hardware.gpu": "mi300x-192gb"}).dataframe[0].value
+    assert "MI300X" in " ".join(other["Card"]) and not usual & set(other["Card"]), "who has AMD cards is shown AMD cards"
+
+
 def test_a_card_that_has_the_memory_and_not_the_arithmetic_is_not_recommended() -> None:
     at = page("Which cards", **{**JOB, "model.name": "Qwen/Qwen2.5-0.5B", "precision.compute": "bf16", "batch.seq_len": "512", "method.kind": "lora"})
     found = at.dataframe[0].value.set_index("Card")
+    assert found["But"].iloc[0] == "", "what cannot compute it does not come first"
     volta = found.loc[next(name for name in found.index if name.startswith("V100"))]
     assert volta["Verdict"].startswith("✓") and "no bf16 arithmetic" in volta["But"]
     smallest = next(m.value for m in at.markdown if "smallest card that holds it" in m.value)
