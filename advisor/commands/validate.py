@@ -164,7 +164,7 @@ def _measured(job: dict[str, Any], args: argparse.Namespace, cap: int | None, mo
         if answer.is_file():
             found: dict[str, Any] = plain_json.loads(answer.read_text(encoding="utf-8"))
             return found
-        if code in (-9, 137):
+        if code in (-9, 137) or "(exitcode: -9)" in said:  # torch/distributed/elastic/multiprocessing/api.py, of one rank
             return {"outcome": "ooms", "error": "the measuring process was killed, most likely for want of host memory", "device": "unknown"}
         tail = " / ".join(said.strip().splitlines()[-3:])
         return {"outcome": "not-measured", "error": tail or f"the measuring process ended with code {code}; is torch installed here?"}

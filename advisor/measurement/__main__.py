@@ -23,7 +23,7 @@ def main() -> int:
 
     import torch
 
-    from advisor.measurement import ranks
+    from advisor.measurement import ranks, together
     from advisor.measurement.attempting import attempt, search
 
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
@@ -32,22 +32,30 @@ def main() -> int:
     rank = ranks.begin(device)  # chooses this rank's card, which the cap is then for
     if device != "cpu" and args.cap is not None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, args.cap / torch.cuda.mem_get_info()[1]))
-    job, say = args.job.read_bytes(), _say if rank == 0 else _silent
-    answer: dict[str, Any]
-    if args.largest is not None:
-        answer = search(job, device, args.cap, args.largest[0], args.largest[1], say)
-    else:
-        answer = attempt(job, device, args.cap, say)
-    ran_out = answer["outcome"] == "ooms"
-    if rank == 0 or ran_out:  # a rank that runs out is the one that knows
+
+    def write(answer: dict[str, Any]) -> None:
         text = json.dumps(answer, indent=2, default=str) + "\n"
         if args.out is None:
             sys.stdout.write(text)
         else:
             args.out.write_text(text, encoding="utf-8")
-    if torch.distributed.is_initialized() and not ran_out:  # after running out the others wait in a collective, and the launcher ends them
+
+    group = together.joined(write)
+    job, say = args.job.read_bytes(), _say if rank == 0 else _silent
+    answer: dict[str, Any]
+    if args.largest is not None:
+        answer = search(job, device, args.cap, args.largest[0], args.largest[1], say)
+    else:
+        answer = attempt(job, device, args.cap, say, group)
+    code = {"ooms": 1, "not-measured": 2}.get(answer["outcome"], 0)
+    if group is not None:
+        if code:  # the others may wait in a collective for this rank
+            group.end(answer, code, "ran out of memory" if code == 1 else "could not measure")
+        group.close()
         torch.distributed.destroy_process_group()
-    return {"ooms": 1, "not-measured": 2}.get(answer["outcome"], 0)
+    if rank == 0:
+        write(answer)
+    return code
 
 
 def _say(text: str) -> None:

@@ -34,12 +34,17 @@ REST = "activations, logits, gradients not yet whole, temporaries"
 Say = Callable[[str], None]
 
 
-def measure(run: Run, device: str, divide: Divide | None = None, say: Say = lambda _: None) -> Ledger:
+def measure(
+    run: Run, device: str, divide: Divide | None = None, say: Say = lambda _: None, counted: Callable[[Ledger], None] = lambda _: None
+) -> Ledger:  # fmt: skip
     """The measured ledger of this process. ``divide`` divides the model over several ranks.
+
+    ``counted`` gets the ledger of the measured steps before one step more is watched, to tell its parts.
 
     Raises:
         CannotProbe: a model or optimizer that can not be built here.
         torch.OutOfMemoryError: it did not fit.
+        WatchedStepRanOutError: it fitted, and of several ranks this one ran out in the step that was watched.
     """
     job = run.effective
     say("building the model")
@@ -52,12 +57,17 @@ def measure(run: Run, device: str, divide: Divide | None = None, say: Say = lamb
     else:  # a framework's own loop divides it itself
         real.fill(model, device)
     optimizer = real.optimizer(model, job)
+    notes = notes if note is None else (note, *notes)
     if loop is None:
         held = _plain_loop(model, optimizer, job, device, counter, say)
+        counted(_ledger(counter, held, device, notes))
         made = _observed(model, optimizer, job, device, say)
     else:
-        held, made = trainers.run(loop, model, optimizer, job, device, counter, warm=WARM, steps=MEASURED, held=lambda whole: _held(whole, optimizer), say=say)
-    return _ledger(counter, held, device, notes if note is None else (note, *notes), made)
+        held, made = trainers.run(
+            loop, model, optimizer, job, device, counter, warm=WARM, steps=MEASURED, held=lambda whole: _held(whole, optimizer), say=say,
+            counted=lambda seen: counted(_ledger(counter, seen, device, notes)),
+        )  # fmt: skip
+    return _ledger(counter, held, device, notes, made)
 
 
 def _plain_loop(

@@ -19,7 +19,7 @@ import torch
 
 from advisor.job import Job
 from advisor.measurement.counting import CpuCounter, CudaCounter
-from advisor.measurement.parts import Made, Observed
+from advisor.measurement.parts import Made, Observed, WatchedStepRanOutError, several
 from advisor.measurement.watching import buckets, failing, owned
 
 ON_TRAINER = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift"})
@@ -47,15 +47,18 @@ def loop_of(job: Job, ranks: int) -> tuple[str | None, str | None]:
 
 def run(
     loop: str, model: torch.nn.Module, optimizer: torch.optim.Optimizer, job: Job, device: str, counter: CpuCounter | CudaCounter, *, warm: int, steps: int,
-    held: Callable[[torch.nn.Module], dict[str, tuple[int, str]]], say: Callable[[str], None],
+    held: Callable[[torch.nn.Module], dict[str, tuple[int, str]]], say: Callable[[str], None], counted: Callable[[Held], None],
 ) -> tuple[Held, Made]:  # fmt: skip
     """Run ``warm`` + ``steps`` steps, whose later ones ``counter`` counts, and one more that is watched.
 
-    Returns what was ``held`` by part when each phase ended, and what operators made in the last.
+    Returns what was ``held`` by part when each phase ended, and what operators made in the last. ``counted`` gets the first before the last step begins.
+
+    Raises:
+        WatchedStepRanOutError: of several ranks, in the last step.
     """
     import transformers
 
-    marks = _Marks(model, optimizer, counter, (warm, steps), held, say)
+    marks = _Marks(model, optimizer, counter, (warm, steps), held, say, counted)
 
     class Marking(transformers.TrainerCallback):
         def on_step_begin(self, *_: Any, **__: Any) -> None:
@@ -92,6 +95,8 @@ def run(
         except (RuntimeError, MemoryError) as error:  # what watching itself needs may be what no longer fits; the measured steps did
             if marks.counting or not failing.is_memory(error):
                 raise
+            if several():
+                raise WatchedStepRanOutError from error
         with contextlib.suppress(AttributeError):  # accelerate wraps the model's forward; what measures next must not meet it
             trainer.accelerator.free_memory()
     return marks.seen, made
@@ -141,10 +146,11 @@ class _Marks(contextlib.ExitStack):
 
     def __init__(
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, counter: CpuCounter | CudaCounter, counts: tuple[int, int],
-        held: Callable[[torch.nn.Module], dict[str, tuple[int, str]]], say: Callable[[str], None],
+        held: Callable[[torch.nn.Module], dict[str, tuple[int, str]]], say: Callable[[str], None], counted: Callable[[Held], None],
     ) -> None:  # fmt: skip
         super().__init__()
         self.seen: Held = {}
+        self._counted = counted
         self._counter, (self._warm, self._measured), self._held, self._say = counter, counts, held, say
         self._model, self._optimizer = model, optimizer
         self._whole = model  # or DDP around it
@@ -197,6 +203,7 @@ class _Marks(contextlib.ExitStack):
         self._number += 1
         self._say(f"step {self._number}")
         if not self.counting:
+            self._counted(self.seen)
             self._watched = self._step.enter_context(Observed(self._model, self._optimizer))
         if self._counts:
             self._step.enter_context(self._counter.step(sum(size for size, _ in self._all_held().values())))

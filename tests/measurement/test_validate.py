@@ -188,6 +188,71 @@ def test_two_processes_of_one_node(tmp_path: Path) -> None:
     of_two_ranks(json.loads(out), shard=2)
 
 
+@pytest.mark.parametrize(("strategy", "rank", "number", "code"), [("fsdp2", 1, 6, 0), ("ddp", 0, 4, 1)])
+def test_a_rank_that_runs_out_ends_the_others(tmp_path: Path, strategy: str, rank: int, number: int, code: int) -> None:
+    """In the step that is watched after the measured ones (the sixth) what was measured stands; in a measured one the job ran out."""
+    (tmp_path / "job.json").write_text(json.dumps(job("fsdp2", 2, 1) if strategy == "fsdp2" else job("ddp", 1, 2)))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(Path(__file__).with_name("one_runs_out.py"))]
+    done = subprocess.run(  # far below what a collective waits for by default: 30 minutes
+        [*launcher, "job.json", "--device", "cpu", "--out", "out.json"], cwd=tmp_path, capture_output=True, text=True, timeout=280,
+        env={**os.environ, "FAULTY_RANK": str(rank), "FAULTY_PASS": str(number)},
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert f"rank {rank} ran out of memory" in done.stderr and f"rank {1 - rank} ends with it" in done.stderr
+    if code:
+        assert found["outcome"] == "ooms" and "20.00 MiB" in found["error"]
+    else:
+        assert found["outcome"] == "fits" and found["ranks"]["number"] == 2 and "activations" not in parts(found)
+        assert any("ran out of memory" in note for note in found["notes"]) and "Traceback" not in done.stderr
+
+
+class Store(dict[str, Any]):
+    """What TCPStore does, in one process."""
+
+    def add(self, key: str, number: int) -> int:
+        self[key] = self.get(key, 0) + number
+        return int(self[key])
+
+    def check(self, keys: list[str]) -> bool:
+        return all(key in self for key in keys)
+
+    def set(self, key: str, value: str) -> None:
+        self[key] = value
+
+    def wait(self, keys: list[str]) -> None:
+        assert self.check(keys)
+
+
+def test_rank_0_writes_the_first_ranks_word_and_all_leave_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+    from advisor.measurement.together import HEARD, Together
+
+    written: list[tuple[int, object]] = []
+    store, left = Store(), list[int]()
+    ranks = [Together(rank, 3, store, lambda answer, rank=rank: written.append((rank, answer)), left.append) for rank in range(3)]
+    store[HEARD] = 2  # as if the others' threads had
+    with pytest.raises(SystemExit):
+        ranks[2].end({"outcome": "ooms"}, 1, "ran out of memory")
+    with pytest.raises(SystemExit):
+        ranks[1].end({"outcome": "not-measured"}, 2, "could not measure")  # a consequence: the first one's word stands
+    with pytest.raises(SystemExit):
+        ranks[0].heard()
+    assert left == [1, 1, 1]
+    assert (0, {"outcome": "ooms"}) in written and {"outcome": "not-measured"} not in [answer for _, answer in written]
+    assert "rank 2 ran out of memory: rank 0 ends with it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "said"), [(-9, ""), (1, "E1201 api.py:984] failed (exitcode: -9) local_rank: 1 (pid: 4711) of binary: python\n")])
+def test_a_killed_measurement_is_said_to_have_run_out(monkeypatch: pytest.MonkeyPatch, code: int, said: str) -> None:
+    from argparse import Namespace
+
+    from advisor.commands import validate as command
+
+    monkeypatch.setattr(command, "_ran", lambda *_: (code, said))
+    found = command._measured({}, Namespace(nproc=2, device="cpu", timeout=1.0), None)
+    assert found["outcome"] == "ooms" and "killed" in found["error"]
+
+
 def test_two_nodes_of_one_process(tmp_path: Path) -> None:
     """The command of the page Measure, on each node."""
     (tmp_path / "job.json").write_text(json.dumps(job("ddp", 1, 2)))
