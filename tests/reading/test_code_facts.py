@@ -162,7 +162,8 @@ def test_checkpointing_in_evaluation_mode() -> None:
 
 
 def test_a_switch_that_evaluates_what_is_checkpointed_decides_with_the_config() -> None:
-    code = "unet = load(path)\nif args.gradient_checkpointing:\n    unet.enable_gradient_checkpointing()\nif args.disable_unet_training:\n    unet.eval()\nelse:\n    unet.train()\n"
+    switch = "if args.disable_unet_training:\n    unet.eval()\nelse:\n    unet.train()\n"
+    code = "unet = load(path)\nif args.gradient_checkpointing:\n    unet.enable_gradient_checkpointing()\n" + switch
     assert {f.what for f in code_facts(code)} == {"evaluates-where"}
     assert {f.what for f in code_facts(code + "# from the library\n            broken = (\n")} == {"evaluates-where"}  # what does not parse is left out
     assert not code_facts(code.replace("unet.train()", "pass"))
