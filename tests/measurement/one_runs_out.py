@@ -20,7 +20,7 @@ def runs_out(*_: Any) -> None:
 def faulty(*args: Any, **options: Any) -> Any:
     """The job's model, with that."""
     model, notes = shape(*args, **options)
-    model.get_input_embeddings().register_forward_hook(runs_out)
+    next(m for m in model.modules() if isinstance(m, torch.nn.Embedding)).register_forward_hook(runs_out)
     return model, notes
 
 

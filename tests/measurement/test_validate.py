@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -229,7 +229,11 @@ def test_rank_0_writes_the_first_ranks_word_and_all_leave_with_its_code(capsys: 
 
     written: list[tuple[int, object]] = []
     store, left = Store(), list[int]()
-    ranks = [Together(rank, 3, store, lambda answer, rank=rank: written.append((rank, answer)), left.append) for rank in range(3)]
+
+    def writer(rank: int) -> Callable[[dict[str, Any]], None]:
+        return lambda answer: written.append((rank, answer))
+
+    ranks = [Together(rank, 3, store, writer(rank), left.append) for rank in range(3)]
     store[HEARD] = 2  # as if the others' threads had
     with pytest.raises(SystemExit):
         ranks[2].end({"outcome": "ooms"}, 1, "ran out of memory")
