@@ -37,6 +37,8 @@ def test_what_the_card_says(nvml: types.SimpleNamespace) -> None:
     }  # fmt: skip
     nvml.nvmlDeviceGetPcieThroughput = refuse
     assert set(card.Card("GPU-1").sample()) == {"clock_mhz", "memory_clock_mhz", "throttled_by"}
+    del nvml.nvmlDeviceGetCurrentClocksThrottleReasons  # a binding that no longer has the older name ends no training
+    assert set(card.Card("GPU-1").sample()) == {"clock_mhz", "memory_clock_mhz"}
 
 
 def test_absence_is_said(nvml: types.SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,7 +51,7 @@ class Card:
         ):
             try:
                 found[name] = ask()
-            except n.NVMLError:  # not supported by this card
+            except (n.NVMLError, AttributeError):  # not supported by this card, or by this release of the binding
                 continue
         return found
 
