@@ -46,7 +46,7 @@ def remarks_of(lines: Iterator[tuple[str, str]]) -> Iterator[Ranked]:
         for field, value in claims_of(text):
             claims.setdefault(field, {}).setdefault(value, (where, text.strip()[:200]))
     for inner in INNER:  # what another one runs inside is not the framework whose settings the user writes
-        if len(claims.get("framework.name", {})) > 1:
+        if len(claims.get("framework.name", {}).keys() - {"weighed"}) > 1:
             claims["framework.name"].pop(inner, None)
     for field, values in claims.items():
         if len(values) == 1:

@@ -51,9 +51,12 @@ _DENIED_BEFORE = lazily(
     r"(?:不用|没用|没有用?|未使用|不使用|非) ?$",
     re.IGNORECASE,
 )
+# what belongs to the next thing denies nothing of this one: "LoRA, no gradient checkpointing", "FSDP: no offload", "off-the-shelf"
+_CLOSES = r"(?=\s*(?:[,.;:!?)|，。；]|$|(?:and|but|here)\b))"
 _DENIED_BEHIND = lazily(
-    r"^(?:[ -](?:adapters?|offload\w*|mode|training|fine-?tuning))?\W{0,2}(?:(?:is|was|are|=|:) ?)?"
-    r"(?:not (?:enabled|used|on|active)|n't (?:enabled|used)|disabled|off|false|no)\b",
+    r"^(?:[ -](?:adapters?|offload\w*|mode|training|fine-?tuning))?[\"'`]?(?:"
+    r" (?:is|was|are)(?: not|n't) (?:enabled|used|on|active)\b| (?:is|was|are) (?:disabled|off|false)\b(?!-)|"
+    rf"(?:\s?[=:]\s?| \(?|\()(?:not (?:enabled|used|on|active)|disabled|off|false){_CLOSES}|\s?[=:]\s?no{_CLOSES})",
     re.IGNORECASE,
 )
 _WEIGHED = lazily(
@@ -83,9 +86,9 @@ def claims_of(text: str) -> Iterator[tuple[str, str]]:
         yield from found
         if found and _WEIGHED.search(_RECOMPUTED.sub(" ", rest)):
             yield from ((field, "weighed") for field, _ in found)
-        stated = {field for field, _ in found}
         for field, instead in denied:
-            if field in stated:
+            stated = {value for named, value in found if named == field}
+            if stated - {"full"}:  # what is trained whole has no adapters: denying them says the same again
                 yield field, "weighed"  # "without LoRA it fails, with LoRA it runs"
             elif instead:
                 yield field, instead

@@ -6,6 +6,7 @@ the outer one is the framework whose settings a user writes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from advisor.reading.pattern import pattern as lazily
@@ -33,10 +34,23 @@ _NAMES = tuple(
         ("hf-trainer", "(?:HF|Hugging ?Face|[Tt]ransformers'?s?|hf) [Tt]rainer|Seq2SeqTrainer"),
     )
 )
+# a list of packages names what is installed: "pip install trl", "trl==0.9.6", "TRL version: 0.12", "- unsloth: 2024.11"
+_INSTALLED = lazily(
+    r"\b(?:pip3?|uv|conda|mamba|poetry) |\b(?:Requirement already|Successfully|Collecting|Downloading|Installing|installed)\b|[=~<>]=\s?\d|"
+    r"\bversion\b\W{0,4}\d|^\W{0,4}[\w.-]{2,40}\s?:\s?v?\d"
+)
+# "moved from axolotl", "unlike TRL", "instead of verl": another trainer than the one that runs
+_ANOTHER = lazily(
+    r"\b(?:(?:moved|switched|migrated|came|ported|changed|copied|adapted|borrowed) (?:\w+ ){0,2}from|unlike|instead of|rather than|not|without|no|never|as in|"
+    r"like in|inspired by|compared (?:to|with)) (?:the |any )?$",
+    re.IGNORECASE,
+)
 
 
 def frameworks_in(sentence: str) -> Iterator[str]:
-    """Ids of the frameworks that a sentence names, without those that another one of them runs inside."""
-    found = [name for name, named in _NAMES if named.search(sentence)]
+    """Ids of the frameworks that a sentence says to run, without those that another one of them runs inside."""
+    if _INSTALLED.search(sentence) is not None:
+        return
+    found = [name for name, named in _NAMES if (m := named.search(sentence)) is not None and not _ANOTHER.search(sentence[max(0, m.start() - 40) : m.start()])]
     outer = [name for name in found if name not in INNER]
     yield from outer or found[:1]

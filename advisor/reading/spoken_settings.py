@@ -45,7 +45,7 @@ _DIGIT = lazily(r"\d")
 # the number before its word: "4k context", "2048-token sequences", "8k ctx", "4096 sequence length"
 _LENGTH_BEFORE = lazily(
     r"(?<![\w.,/-])(\d{1,3}(?:,\d{3})+|\d{1,7})( ?k)?[- ](?:tokens?[- ])?(?:(?:of )?(?:max(?:imum)? )?(?:context|ctx|seq(?:uence)?[- ]?len(?:gth)?)\b|"
-    r"(?:max(?:imum)? )?seq(?:uence)?\b(?! per| ?/)|(?<=tokens )seq(?:uence)?s\b|(?<=token[ -])seq(?:uence)?s\b|"
+    r"(?:max(?:imum)? )?seq(?:uence)?\b(?! per| ?/|[ -](?:parallel|classif))|(?<=tokens )seq(?:uence)?s\b|(?<=token[ -])seq(?:uence)?s\b|"
     r"(?<=[ -])tokens? (?:long|each|max(?:imum)?|per (?:sample|sequence|example|row|prompt)|samples?|sequences?|inputs?|examples?|documents?)\b)",
     re.IGNORECASE,
 )
@@ -55,6 +55,13 @@ _LENGTH_IN_A_LIST = lazily(
     r"(?!\s?(?:/|per|a |in|total|an?))",
     re.IGNORECASE,
 )
+# "supports 128k context" is what the model could, "average 300 tokens per sample" no limit, "generated 512 tokens per prompt" an answer
+_OF_ANOTHER = lazily(
+    r"\b(?:(?:supports?|handles?|allows|native|advertised|generat(?:es?|ed|ing))(?: (?:a|an|up to|of|about))*|"
+    r"(?:average|avg|mean|median|shortest|min(?:imum)?)(?: (?:is|of|about|length))*\W{0,2})\s?$",
+    re.IGNORECASE,
+)
+_UNIT_OF_ANOTHER = lazily(r"\s?(?:s|ms|sec\w*|min\w*|hours?|char\w*|words?|bytes?|frames?|samples?|%)(?![A-Za-z])", re.IGNORECASE)
 _BINARY = frozenset(1 << power for power in range(12))  # "4k" of tokens is 4,096, "10k" is 10,000
 
 
@@ -66,6 +73,8 @@ def settings_in(text: str) -> Iterator[tuple[str, object]]:
     stated = set()
     for field, pattern in _SETTINGS:
         found = [m for m in list(pattern.finditer(text))[:6] if not _OF_ALL.search(text[: m.start()]) and not _counts(text, m)]
+        if field == "batch.seq_len":
+            found = [m for m in found if not _UNIT_OF_ANOTHER.match(text, m.end())]
         if (m := next((m for m in found if not _worked(text, m)), found[0] if found else None)) is not None:
             value = _number(m[1], m[2])
             if field == "batch.micro_batch" and _EVALUATING.search(text[: m.start()]):
@@ -74,17 +83,18 @@ def settings_in(text: str) -> Iterator[tuple[str, object]]:
                 stated.add(field)
                 yield field, value
     if "batch.seq_len" not in stated:
-        named = [m for pattern in (_LENGTH_BEFORE, _LENGTH_IN_A_LIST) for m in list(pattern.finditer(text))[:6]]
+        named = [m for pattern in (_LENGTH_BEFORE, _LENGTH_IN_A_LIST) for m in list(pattern.finditer(text))[:6] if not _OF_ANOTHER.search(text[: m.start()])]
         if (m := next((m for m in named if not _worked(text, m)), named[0] if named else None)) is not None and 16 <= _number(m[1], m[2]) <= 1 << 24:
             yield "batch.seq_len", _number(m[1], m[2])
 
 
 _COUNT = lazily(r"^\s*(?:train\w*[ _-]|eval\w*[ _-]|valid\w*[ _-]|micro[ _-]?|mini[ _-]?)?batch\s+\d+$", re.IGNORECASE)
+_BEHIND_A_COUNT = lazily(r"\s*(?::|\]|of \d|\W{0,3}(?:loss|done)\b)", re.IGNORECASE)
 
 
 def _counts(text: str, found: re.Match[str]) -> bool:
-    """Whether ``batch 258:`` at a log line's head is the number of a batch, not its size."""
-    return _COUNT.match(found[0]) is not None and text[found.end() :].lstrip()[:1] == ":"
+    """Whether ``batch 258:``, ``[batch 258]``, ``batch 258 of 400``, ``batch 258, loss 0.3`` is the number of a batch, not its size."""
+    return _COUNT.match(found[0]) is not None and _BEHIND_A_COUNT.match(text, found.end()) is not None
 
 
 def _number(digits: str, thousands: str | None) -> int:

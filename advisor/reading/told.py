@@ -159,18 +159,21 @@ def _of_the_host(texts: Sequence[Excerpt]) -> Failure | None:
 _FIGURE_OF_MEMORY = pattern(r"\b(?:memory|mem|v?ram|gpu|card)\b|\u663e\u5b58", re.IGNORECASE)
 _GIGABYTES = pattern(r"\d ?(?:GiB|GB|MiB|MB)\b")
 _NO_DEATH = pattern(r"\b(?:not|never|n't|no longer|without|if|would|could|might|whether|until)\b|\?\s*$", re.IGNORECASE)
+_OTHER_DEATH = pattern(  # the sentence says what it died of, and that is no memory
+    r"\b[A-Z]\w{2,30}(?:Error|Exception)\b|\bNaNs?\b|(?i:\b(?:segmentation fault|segfault|assert\w*|time[ds]? ?-?out|deadlock|disk|power|network|reboot\w*)\b)"
+)
 _ENDED = pattern(
     r"\b(?:it|training|the (?:run|job|script|training)|everything) (?:then )?(?:dies|died|crashe[sd]|blows up|is killed|gets killed)\b", re.IGNORECASE
 )
 
 
 def _died_with_figures(texts: Sequence[Excerpt]) -> Failure | None:
-    """The sentence that says the run died, where figures of memory are written beside it: nobody writes them of a death by something else."""
+    """The sentence that says the run died, where figures of memory are written beside it and no other cause is named."""
     written = ""
     for where, sentence in _sentences(texts):
         if _FIGURE_OF_MEMORY.search(sentence) and _GIGABYTES.search(sentence):
             written = where
-        if written and _ENDED.search(sentence) and not _NO_DEATH.search(sentence):
+        if written and _ENDED.search(sentence) and not _NO_DEATH.search(sentence) and not _OTHER_DEATH.search(sentence):
             details = (("told", "in words"), ("figures", written))
             return Failure(kind="gpu-memory", where=where, text=sentence[:400], phase=moment(sentence), details=details)
     return None

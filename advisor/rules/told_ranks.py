@@ -11,7 +11,8 @@ LONGEST = 600  # characters of a line that is looked at
 _FAILS = r"(?:OOMs?|out[ -]of[ -]memory|fails?|failed|dies|crashe[sd]|runs? out)"
 _ONE = r"(?:rank|gpu|card|device|cuda)[ :#]?(\d{1,4})"
 _ALONE = pattern(
-    rf"\b{_FAILS}\b[^.?!]{{0,40}}\b(?:only )?on {_ONE} (?:only|alone)\b|\b{_FAILS}\b[^.?!]{{0,40}}\bonly (?:on|in|for) {_ONE}\b|"
+    rf"\b{_FAILS}\b[^.?!]{{0,40}}\b(?:only )?on {_ONE} (?:only|alone)\b(?! (?:when|if|after|because|once))|"
+    rf"\b{_FAILS}\b[^.?!]{{0,40}}\bonly (?:on|in|for) {_ONE}\b|"
     rf"\b(?:only )?{_ONE}\b[^.?!]{{0,30}}\b{_FAILS}\b[^.?!]{{0,60}}\b(?:others?|rest|remaining)\b[^.?!]{{0,30}}\b(?:fine|ok(?:ay)?|less|free|not|never)\b|"
     rf"\b{_ONE}\b[^.?!]{{0,30}}\b(?:holds?|uses?|has|takes?)\b[^.?!]{{0,20}}\bmore\b[^.?!]{{0,30}}\b(?:others?|rest|other (?:ranks|gpus|cards))\b",
     re.IGNORECASE,

@@ -123,6 +123,13 @@ def test_a_model_in_a_scripts_comment_is_less_than_one_in_a_letter() -> None:
         ("batch 4, 900 tokens/s", 4, None),
         ("processed 4096 tokens in 3s", None, None),
         ("max_new_tokens 512 tokens", None, None),
+        ("it supports 128k context, and we train at 4k ctx", None, 4096),  # what the model could
+        ("average 300 tokens per sample", None, None),
+        ("we generated 512 tokens per prompt", None, None),
+        ("max length 20 s of audio", None, None),
+        ("16 sequence parallel ranks", None, None),
+        ("batch 250, loss 0.31", None, None),  # the number of a batch
+        ("[batch 250] 3.2 it/s", None, None),
     ],
 )
 def test_a_length_as_people_say_it(said: str, batch: int | None, length: int | None) -> None:
@@ -139,6 +146,12 @@ def test_a_length_as_people_say_it(said: str, batch: int | None, length: int | N
         ("without LoRA it OOMs, with LoRA it runs", None, None),  # both were run
         ("not using QLoRA but plain LoRA", None, None),
         ("should I use ZeRO-3 or FSDP?", None, None),
+        ("LoRA, no gradient checkpointing", "lora", None),  # what is denied is what follows
+        ("QLoRA on ZeRO-3, no offload", "lora", "zero3"),
+        ("FSDP: no CPU offload", None, "fsdp1"),
+        ("no LoRA, no QLoRA, full finetuning", "full", None),
+        ("LoRA: no", "full", None),
+        ("LoRA fine-tuning, off-the-shelf", "lora", None),
     ],
 )
 def test_what_is_denied_is_not_used(said: str, kind: str | None, strategy: str | None) -> None:
@@ -158,6 +171,13 @@ def test_what_is_denied_is_not_used(said: str, kind: str | None, strategy: str |
         ("axolotl and LLaMA-Factory", None),  # which of them?
         ("should I use verl or OpenRLHF?", None),
         ("I tried torchtune instead", None),
+        ("I tried TRL with LoRA", None),
+        ("Using the HF Trainer, not TRL.", None),  # a sentence that weighs states none, and "weighed" is no framework
+        ("pip install -U trl peft", None),  # what is installed is not what runs
+        ("trl==0.9.6", None),
+        ("- TRL version: 0.12.0", None),
+        ("- unsloth: 2024.11", None),
+        ("moved from axolotl to a loop of my own", None),
     ],
 )
 def test_a_trainer_as_people_name_it(said: str, framework: str | None) -> None:

@@ -292,6 +292,8 @@ def test_a_row_of_figures_in_a_sentence_and_a_death_are_a_memory_failure_that_gr
         "The loss is 2.1 after step 100, 1.9 after step 200, 1.8 after step 300. Then it dies at step 1100.",  # of what, nobody says
         "Memory is 30.1 GB at step 100. I wonder if it dies later on a 40GB A100.",
         "Step 1 takes 2.1 s, step 2 2.0 s, step 3 2.2 s on a 24 GB card.",
+        "It used 18 GB of GPU memory. The script dies now and then of a KeyError.",  # another cause is named
+        "GPU memory is at 18 GB and the loss goes to NaN, then training crashed.",
     ],
 )
 def test_a_death_without_figures_or_a_worry_is_none(said: str) -> None:

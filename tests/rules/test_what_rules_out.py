@@ -38,6 +38,8 @@ def test_a_tenant_that_is_meant_to_be_there_is_not_the_cause() -> None:
     said = "vLLM serves hidden states from the same card (about 20 GiB), that part is meant to be so.\n"
     assert diagnose([("error.txt", error)]).findings[0].cause == "other-process"
     assert diagnose([("said.txt", said), ("error.txt", error)]).findings[0].cause == "attention-fallback"
+    other = "The reward model is fine. A vLLM server is known to be slow. Another model is expected to follow. It is all by design.\n"
+    assert diagnose([("said.txt", other), ("error.txt", error)]).findings[0].cause == "other-process"
 
 
 def test_a_reference_that_is_being_loaded_is_the_second_model() -> None:

@@ -188,7 +188,7 @@ RULE = Rule(
             3.0,
             "an existing tensor or storage is copied where a view would do",
             "torch.tensor always copies its data (torch.tensor, note); torch.clone and deepcopy do as they say",
-            pattern=r"=\s*torch\.tensor\((?!\s*[\[\d(])|(?:storage|buffer|param|weight|state)\w*(?:\.data)?\.clone\(\)",
+            pattern=r"=\s*torch\.tensor\((?!\s*[\[\d(])|(?:storage|buffer|param|weight|state)\w{0,40}(?:\.data)?\.clone\(\)",
             on="frame",
             when=lambda _, e: "" if e.failure is not None and (e.failure.requested_bytes or 0) >= LARGE_BUFFER and in_phase(e, "load", "step") else None,
         ),

@@ -130,8 +130,8 @@ def _form(run: Run, evidence: Evidence) -> Form | None:
 
 
 _MEANT = pattern(
-    r"\b(?:vllm|sglang|server|engine|teacher|reward model|another (?:job|process|model))\b[^\n]{0,120}\b(?:meant to be|on purpose|intended|deliberate\w*|"
-    r"as planned|by design|is (?:fine|known|expected))\b",
+    r"\b(?:vllm|sglang|server|engine|teacher|reward model|another (?:job|process|model))\b[^.;\n]{0,120}\b(?:meant to be|on purpose|intended|deliberate\w*|"
+    r"as planned|by design|(?:is|are) expected)\b(?! to\b)",
     re.IGNORECASE,
 )
 
