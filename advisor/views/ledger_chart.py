@@ -40,10 +40,10 @@ def specification(ledger: Ledger, usable: int | None) -> dict[str, Any]:
         for part, size in parts_of(ledger, phase).items()
     ]
     present = [p for p in PARTS if any(r["id"] == p for r in rows)]
-    # the cache is an outline: it gives way when the card is full, and a light block would be the loudest of all on a dark ground, lost on a light one
+    # the cache is an outline: it gives way when the card is full, and a light block would be the loudest on a dark ground; filled, it looks like a part
     cache = "datum.id === 'allocator'"
     bars = {
-        "mark": {"type": "bar", "strokeWidth": 0.6},
+        "mark": {"type": "bar"},
         "params": [{"name": "part", "select": {"type": "point", "fields": ["id"]}}],
         "encoding": {
             "y": {"field": "phase", "type": "nominal", "sort": [words.phase(p) for p in phases], "title": None, "axis": {"labelLimit": 110}},
@@ -56,7 +56,8 @@ def specification(ledger: Ledger, usable: int | None) -> dict[str, Any]:
             },
             "order": {"field": "order", "type": "quantitative"},
             "stroke": {"condition": {"test": cache, "value": OUTLINE}, "value": "white"},
-            "fillOpacity": {"condition": {"test": cache, "value": 0.35}, "value": 1},
+            "strokeWidth": {"condition": {"test": cache, "value": 1.4}, "value": 0.6},
+            "fillOpacity": {"condition": {"test": cache, "value": 0.08}, "value": 1},
             "opacity": {"condition": {"param": "part", "value": 1}, "value": 0.35},
             "tooltip": [{"field": "phase", "title": "Phase"}, {"field": "part", "title": "Part"}, {"field": "size", "title": "Size"}],
         },
