@@ -20,6 +20,8 @@ HEAD = lazily(
 _SIZE = r"(\d{1,24}(?:\.\d{1,9})?\s?(?:[KMGT]i?B|bytes|B|[KMGT])?)"
 _ALLOCATE = lazily(rf"(?:trying to allocate|Failed to allocate(?: request for)?|Failed to allocate)\s+{_SIZE}", re.IGNORECASE)
 _TPU = lazily(rf"Used\s+{_SIZE}\s+of\s+{_SIZE}\s+(\w+)\.?\s*(?:Exceeded\s+\w+\s+capacity\s+by\s+{_SIZE})?", re.IGNORECASE)
+# XLA's TPU allocator: "Attempting to reserve 12.07G at the bottom of memory. That was not possible. There are 8.83G free, 0B reserved, ..."
+_RESERVE = lazily(rf"Attempting to (?:reserve|allocate)\s+{_SIZE}[^\n]{{0,80}}?not possible\.\s*There are\s+{_SIZE} free", re.IGNORECASE)
 _TENSOR = lazily(
     r"OOM when allocating tensor with shape\s?\[([\d,]{0,200})\] and type (\w+) on (\S{0,200})(?:.{0,40}?allocator (\w+))?", re.IGNORECASE | re.DOTALL
 )
@@ -54,6 +56,9 @@ def read_failure(text: str) -> Found | None:
         host = device is None and "CPU" in m[3].upper()
         details += [("shape", tuple(shape)), ("dtype", m[2]), ("allocator", m[4])]
         return Found("host-memory" if host else "gpu-memory", "tensorflow", int(device[1]) if device else None, sizes, details=tuple(details))
+    if (m := _RESERVE.search(text)) is not None:
+        named = {"requested": _size(m[1]), "free": _size(m[2])}
+        return Found("gpu-memory", "jax", None, {name: size for name, size in named.items() if size is not None}, details=tuple(details))
     if re.search(r"out of memory|trying to allocate|failed to allocate", text, re.IGNORECASE):
         if (a := _ALLOCATE.search(text)) is not None and (wanted := _size(a[1])) is not None:
             sizes["requested"] = wanted

@@ -39,6 +39,7 @@ _NUMBER_ALONE = lazily(r"\b(?:a|an|one|single|my|the|two|four|\d{1,2} ?x?) ([345
 # a number that is a card by what stands beside it: its memory, its count, or "on" before and an end behind
 _NUMBER_BESIDE = lazily(
     r"(?<![\w.])(?:24|32|16|12|11|10|8) ?gi?b? ([345]0[5-9]0(?: ?ti)?)s?(?![\w.]*\d)|(?<![\w.])([345]0[5-9]0(?: ?ti)?)s? (?=\(?(?:24|32|16|12|11|10|8) ?gi?b)|"
+    r"(?:单卡|单张|一张|一块|用|在) ?([345]0[5-9]0(?: ?ti)?)(?!\d|[\w.]*\d{2})|"
     r"\bon (?:my |the |our )?([345]0[5-9]0(?: ?ti)?)s?(?=\s*(?:$|[.,;:!?)]|(?:with|and|gpus?|using|for|but)\b))",
     re.IGNORECASE,
 )

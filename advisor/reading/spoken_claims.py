@@ -13,7 +13,7 @@ from advisor.reading.pattern import pattern as lazily
 from advisor.reading.spoken_frameworks import frameworks_in
 
 _SENTENCE = lazily(r"(?<=[.!?;])\s+(?=[A-Z`(])|(?<=[。！？；])\s*(?=\S)")
-_STAGE = lazily(r"(?<![A-Za-z])zero[-_ ]{0,2}\(?(?:stage[-_ ]{0,2})?[=: ]{0,2}([123])\b", re.IGNORECASE)
+_STAGE = lazily(r"(?<![A-Za-z])zero[-_ ]{0,2}\(?(?:stage[-_ ]{0,2})?[=: ]{0,2}([123])(?![A-Za-z0-9_])", re.IGNORECASE)
 _FSDP = lazily(r"(?<![\w/.-])FSDP ?-?(2|v2)?(?![\w/]|\.\w)", re.IGNORECASE)
 _METHOD = lazily(  # a letter of Chinese ends no word of Latin ones for \b
     r"(?:(?<![A-Za-z0-9_/.-])|(?<=\bw/))(?:(QLoRA)|(LoRA)|full(?:[- ]parameter|[- ]model)? ?(?:fine-?\s?tun\w+|FT\b|SFT\b))(?![A-Za-z0-9_/.=-])|"
@@ -48,7 +48,7 @@ _RECOMPUTED = lazily(
 # "no LoRA", "without QLoRA", "not using ZeRO-3"; "LoRA is not enabled", "FSDP is off", "LoRA: false"
 _DENIED_BEFORE = lazily(
     r"\b(?:no|without|not using|don't use|didn't use|never|disabled?|turned off|removed|nor|sans|ohne|sin|sem|senza) (?:any |the |peft )?$|"
-    r"(?:不用|没用|没有用?|未使用|不使用|非) ?$",
+    r"(?:不用|没用|没有用?|没有?使用|未使用|不使用|非) ?$",
     re.IGNORECASE,
 )
 # what belongs to the next thing denies nothing of this one: "LoRA, no gradient checkpointing", "FSDP: no offload", "off-the-shelf"
@@ -62,10 +62,12 @@ _DENIED_BEHIND = lazily(
 _WEIGHED = lazily(
     r"\bwith (?:and|or)\b|\b(?:same|identical|unchanged|both)\b|"
     r"\b(?:not|n't|can't|cannot|instead|should(?! (?:i|we|it|this)\b)|would(?! (?:it|this|that)\b)|could(?! (?:i|we)\b)|"
-    r"tried|try|switch\w*|or|vs\.?|versus|"
-    r"(?<!larger )(?<!bigger )(?<!more )(?<!smaller )(?<!less )(?<!longer )than)\b|吗|怎么|如何",
+    r"tried|try|switch\w*|vs\.?|versus|what (?:does|is|are)|how does|"
+    r"(?<!larger )(?<!bigger )(?<!more )(?<!smaller )(?<!less )(?<!longer )than)\b|吗|怎么(?!办|解决|处理|回事)|如何(?!解决|处理)",
     re.IGNORECASE,
 )
+_OR = lazily(r"\bor\b|还是|或者?", re.IGNORECASE)
+BESIDE_OR = 9  # characters between a claim and the "or" that weighs it: "FSDP or DeepSpeed", not "LoRA on a 4090 or 5090"
 
 
 def claims_of(text: str) -> Iterator[tuple[str, str]]:
@@ -86,12 +88,24 @@ def claims_of(text: str) -> Iterator[tuple[str, str]]:
         yield from found
         if found and _WEIGHED.search(_RECOMPUTED.sub(" ", rest)):
             yield from ((field, "weighed") for field, _ in found)
+        yield from ((field, "weighed") for field in _beside_or(rest))
         for field, instead in denied:
             stated = {value for named, value in found if named == field}
             if stated - {"full"}:  # what is trained whole has no adapters: denying them says the same again
                 yield field, "weighed"  # "without LoRA it fails, with LoRA it runs"
             elif instead:
                 yield field, instead
+
+
+def _beside_or(sentence: str) -> Iterator[str]:
+    """The fields of which a claim stands beside an "or"."""
+    if _OR.search(sentence) is None:
+        return
+    mentions = (("parallel.strategy", _STAGE), ("parallel.strategy", _FSDP), ("method.kind", _METHOD), ("objective", _OBJECTIVE))
+    for field, named in (*mentions, ("activations.checkpointing", _RECOMPUTED)):
+        for m in list(named.finditer(sentence))[:20]:
+            if _OR.search(sentence, max(0, m.start() - BESIDE_OR), m.start()) or _OR.search(sentence, m.end(), m.end() + BESIDE_OR):
+                yield field
 
 
 def _without_denials(sentence: str) -> tuple[str, list[tuple[str, str]]]:

@@ -21,7 +21,10 @@ _MOST = 400  # tokens of a text that are looked at
 # a model with another part in the run than the one that is trained: "teacher: X", "the draft model is X", "X as the judge"
 _PART = r"(?:teacher|judge|drafter|draft|verifier|retriever|embedder|grader)"
 _PART_BEFORE = re.compile(rf"\b{_PART}(?:[ _-]model)?(?:'s)?\s?(?:is|was|=|:|\(|uses?|->)?\s?(?:a |an |the |frozen ){{0,2}}[\"'`]?$", re.IGNORECASE)
-_PART_BEHIND = re.compile(rf"^[\w.-]{{0,40}}[\"'`]?,? ?(?:\(|(?:is|as|being|was|for)\b)\s?(?:a |an |the |our |my |frozen ){{0,2}}{_PART}\b", re.IGNORECASE)
+_PART_BEHIND = re.compile(
+    rf"^[\w.-]{{0,40}}[\"'`]?,? ?(?:\(|(?:(?:is |was )?(?:used |kept |loaded )?(?:as|for)|is|was|being)\b)\s?(?:a |an |the |our |my |frozen ){{0,2}}{_PART}\b",
+    re.IGNORECASE,
+)
 Key = tuple[str, ...]
 
 
@@ -80,7 +83,7 @@ def _longest(text: str, tokens: list[re.Match[str]], known: dict[Key, str]) -> t
 
 
 def _begins(text: str, at: int) -> bool:
-    return at == 0 or not (text[at - 1].isalnum() or text[at - 1] in "_./:-@\\")
+    return at == 0 or not ((text[at - 1].isascii() and text[at - 1].isalnum()) or text[at - 1] in "_./:-@\\")
 
 
 def _ends(text: str, at: int) -> bool:

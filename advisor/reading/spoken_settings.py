@@ -22,7 +22,9 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("batch.micro_batch", r"(?<![A-Za-z0-9_.-])(?<!\d )(?:bsz?|mbs)(?=\W)"),  # "bs 1", "mbs=2"
         (
             "batch.seq_len",
-            r"(?:(?:序列|最大|上下文|文本)长度|(?<![\w-])(?:max(?:imum)?[-_ ])?(?:seq(?:uence)?(?!\d)s?(?:[-_ ]?len(?:gth)?)?|"
+            r"(?:(?:序列|最大|上下文|文本)?(?<!生成)(?<!输出)(?<!回复)长度|"
+            r"(?<![\w-])(?<!prompt )(?<!completion )(?<!response )(?<!output )(?<!generation )(?<!answer )length(?! of \d+ (?:samples|rows))|"
+            r"(?<![\w-])(?:max(?:imum)?[-_ ])?(?:seq(?:uence)?(?!\d)s?(?:[-_ ]?len(?:gth)?)?|"
             r"(?:context|ctx)(?:[-_ ]?(?:len(?:gth)?|window|size))?|source|max_seq_length|"
             r"max(?:imum)?[-_ ]?len(?:gth)?|cutoff_len|block_size|model_max_length))",
         ),
@@ -32,7 +34,7 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 )
 _EVALUATING = lazily(r"\b(?:test|eval|valid|infer)\w*\b(?!.*\btrain)", re.IGNORECASE)  # the batch that a sentence speaks of is that of the evaluation
 _OF_ALL = lazily(r"\b(?:global|total|effective|overall)[-_ ]$", re.IGNORECASE)  # the batch of all ranks and accumulation steps
-_SETTING_WORDS = ("batch", "bs", "seq", "context", "ctx", "source", "max", "cutoff", "block", "accum", "lora", "token", "长度")
+_SETTING_WORDS = ("batch", "bs", "seq", "context", "ctx", "source", "max", "cutoff", "block", "accum", "lora", "token", "length", "长度")
 # "median 310, max 3980 tokens", "lengths: p50=410 p95=2.1k max=8k": two such figures on a line that speaks of tokens or lengths
 _SPREAD = lazily(
     r"(?<![\w-])(median|p50|p95|p99|max(?:imum)?|longest)(?:\s{0,2}(?:length|len|sample|sequence|prompt|tokens?|is|of|was|about|=|:|~)){0,3}\s{0,3}"

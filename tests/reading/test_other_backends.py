@@ -56,3 +56,15 @@ def test_a_dead_kernel_alone_decides_nothing() -> None:
     report = diagnose([("said.txt", "The Kernel crashed while executing code in the current cell or a previous cell.")])
     assert report.verdict == "incomplete"
     assert "kernel" in report.sentence
+
+
+def test_xla_could_not_reserve() -> None:
+    text = (
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Attempting to reserve 12.07G at the bottom of memory. That was not possible. "
+        "There are 8.83G free, 0B reserved, and 8.83G reservable.\n"
+    )
+    failure = read([("error.txt", text)]).evidence.failure
+    assert failure is not None
+    assert (failure.kind, failure.backend) == ("gpu-memory", "jax")
+    assert failure.requested_bytes == pytest.approx(12.07 * GIB, rel=1e-3)
+    assert failure.free_bytes == pytest.approx(8.83 * GIB, rel=1e-3)

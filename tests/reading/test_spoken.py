@@ -30,6 +30,7 @@ from advisor.reading.spoken_cards import cards_in
         ("teacher is meta-llama/Llama-3.1-70B, student is meta-llama/Llama-3.2-1B", "meta-llama/Llama-3.2-1B"),
         ("Llama 3.1 70B as the teacher, Llama 3.2 1B as student", "meta-llama/Llama-3.2-1B"),
         ("Qwen/Qwen2.5-7B-Instruct as the judge", None),
+        ("Qwen2.5-7B is used as the draft, Llama-3.1-8B is trained", "meta-llama/Llama-3.1-8B"),
     ],
 )
 def test_a_model_in_words(text: str, hub_id: str | None) -> None:
@@ -151,6 +152,7 @@ def test_a_length_as_people_say_it(said: str, batch: int | None, length: int | N
         ("FSDP: no CPU offload", None, "fsdp1"),
         ("no LoRA, no QLoRA, full finetuning", "full", None),
         ("LoRA: no", "full", None),
+        ("没有使用LoRA，使用ZeRO-3训练", "full", "zero3"),
         ("LoRA fine-tuning, off-the-shelf", "lora", None),
     ],
 )
@@ -183,3 +185,25 @@ def test_what_is_denied_is_not_used(said: str, kind: str | None, strategy: str |
 def test_a_trainer_as_people_name_it(said: str, framework: str | None) -> None:
     found = {item.fact.field: item.fact.value for item in remarks_of(iter([("said:1", said)]))}
     assert found.get("framework.name") == framework
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("训练到一半爆显存，deepspeed zero3，8张A100 80G，怎么办", {"parallel.strategy": "zero3"}),
+        (
+            "我用LoRA微调Qwen3-8B，单卡 4090，长度4096，怎么解决",
+            {"method.kind": "lora", "model.name": "Qwen/Qwen3-8B", "hardware.gpu": "rtx4090-24gb", "batch.seq_len": 4096},
+        ),
+        ("zero3 怎么开？", {"parallel.strategy": None}),  # how is it switched on?
+        ("Qwen3-8B with LoRA on a 4090 or 5090", {"method.kind": "lora"}),
+        ("Do I need FSDP or DeepSpeed for a 13B LoRA on 2x A6000?", {"method.kind": "lora", "parallel.strategy": None}),
+        ("LoRA or full fine-tuning?", {"method.kind": None}),
+        ("what does gradient checkpointing do", {"activations.checkpointing": None}),
+        ("length 4096, batch 2", {"batch.seq_len": 4096, "batch.micro_batch": 2}),
+        ("prompt length 512, completion length 1024", {"batch.seq_len": None}),
+    ],
+)
+def test_what_a_question_states_and_what_it_weighs(said: str, expected: dict[str, object]) -> None:
+    found = {item.fact.field: item.fact.value for item in remarks_of(iter([("said:1", said)]))}
+    assert {field: found.get(field) for field in expected} == expected

@@ -91,3 +91,22 @@ def test_another_library_in_this_process() -> None:
     report = diagnose([("log.txt", "import jax\n"), ("error.txt", oom("128.00 MiB", free="27.00 MiB", held=1.02, own=79.0))])
     assert report.findings[0].cause == "other-process"
     assert any("XLA_PYTHON_CLIENT_PREALLOCATE" in line for step in report.plan.steps for lines in step.settings.values() for line in lines)
+
+
+def test_an_evaluation_that_builds_a_graph_is_cured_where_it_runs() -> None:
+    code = (
+        "def validate(val_loader, model, criterion):\n    model.eval()\n    for input, target in val_loader:\n"
+        "        output = model(input.cuda())\n        loss = criterion(output, target)\n"
+    )
+    trace = '  File "/workspace/job/train.py", line 5, in validate\n    output = model(input.cuda())\n'
+    report = diagnose([("train.py", code), ("error.txt", trace + oom("42.00 MiB"))])
+    assert report.findings[0].cause == "retained-graph"
+    assert any("no_grad" in line for step in report.plan.steps for lines in step.settings.values() for line in lines)
+    quiet = diagnose([("train.py", "@torch.no_grad()\n" + code), ("error.txt", trace + oom("42.00 MiB"))])
+    assert quiet.findings[0].cause != "retained-graph"
+
+
+def test_seven_processes_as_large_as_this_one_are_its_own_ranks() -> None:
+    others = "".join(f"Process {4402 + n} has {9.69 + n / 100:.2f} GiB memory in use. " for n in range(7))
+    report = diagnose([("error.txt", "[rank0]: " + oom("1.96 GiB", free="1.20 GiB", held=9.1, others=others, own=9.8))])
+    assert report.findings[0].cause == "ranks-on-one-gpu"

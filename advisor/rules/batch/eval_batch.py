@@ -79,6 +79,14 @@ RULE = Rule(
     explains=("eval", "rollout"),
     marks=(
         Mark(
+            "eval-batch-graph",
+            -2.0,
+            "the evaluation builds a graph",
+            "torch.no_grad: without it a batch of the same size keeps what a backward pass would need",
+            pattern=r"^code\.(evaluates-with-graph)=",
+            on="key",
+        ),
+        Mark(
             "eval-batch-larger",
             1.5,
             "a larger batch",

@@ -135,6 +135,14 @@ RULE = Rule(
             "an evaluation runs without a graph, so that a batch leaves nothing but what is collected of it",
             when=lambda _, e: growth.in_evaluation(e),
         ),
+        Mark(
+            "eval-accumulation-graph",
+            -2.0,
+            "the evaluation builds a graph",
+            "torch.no_grad: without it each forward pass keeps what a backward pass would need",
+            pattern=r"^code\.(evaluates-with-graph)=",
+            on="key",
+        ),
         Mark("eval-accumulation-more-than-held", -3.0, "more than is held", "torch.cat: its result is as large as its parts", when=_more_than_held),
         Mark(
             "eval-accumulation-concat",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from advisor.deviation import retained
 from advisor.evidence import Evidence
+from advisor.report import Doing
 from advisor.rules import growth, observed, snapshots
 from advisor.rules.growth import growing, growing_card
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import in_phase
 from advisor.run import Run
@@ -29,6 +30,21 @@ def _fault(run: Run, evidence: Evidence) -> Run | None:
     return run.deviating(retained("activations", 1, cause="retained-graph")) if growth.allocated(evidence) and growing(evidence) else None
 
 
+def _evaluates(evidence: Evidence) -> bool:
+    """Whether the script's own evaluation runs the model with its graph, and the failure is there or nobody knows where."""
+    return any(key == "code.evaluates-with-graph" for _, key, _ in evidence.seen_keys) and in_phase(evidence, "eval", None)
+
+
+def _form(_run: Run, evidence: Evidence) -> Form | None:
+    """An evaluation that builds a graph is cured where it runs."""
+    if not _evaluates(evidence):
+        return None
+    why = "model.eval() changes layers such as dropout; it does not stop autograd. Each forward pass keeps what a backward pass would need."
+    lines = {"torch": ("with torch.no_grad():   # or torch.inference_mode(); around the loop of the evaluation, or as a decorator of its function",)}
+    doing = Doing("Evaluate without a graph", why, lines)
+    return Form("The evaluation builds a graph that no backward pass will use", ("detach-retained", "smaller-eval-batch"), {"detach-retained": doing})
+
+
 RULE = Rule(
     id="retained-graph",
     tier="copies",
@@ -48,7 +64,7 @@ RULE = Rule(
             -2.0,
             "it grows in evaluation",
             "transformers, Lightning and accelerate evaluate under no_grad or inference_mode",
-            when=lambda _, e: growth.in_evaluation(e),
+            when=lambda _, e: None if _evaluates(e) else growth.in_evaluation(e),
         ),
         Mark("retained-graph-fills", 2.0, "what grows fills the card", "a steady footprint fails in its first steps", when=lambda _, e: growth.fills(e)),
         Mark(
@@ -135,7 +151,7 @@ RULE = Rule(
         ),
         Mark(
             "retained-graph-evaluates",
-            1.2,
+            3.5,
             "the evaluation loop runs the model with its graph",
             "torch.no_grad: without it each forward pass keeps what a backward pass would need",
             pattern=r"^code\.(evaluates-with-graph)=",
@@ -144,6 +160,7 @@ RULE = Rule(
         ),
     ),
     fault=_fault,
+    form=_form,
     remedies=("detach-retained",),
     fires=(
         Example(
