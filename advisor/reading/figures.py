@@ -38,8 +38,9 @@ _CARD = lazily(
 )
 _SIZE = lazily(r"\b(?:max(?:imum)?|total|free|available|usable|host|cpu|system|virtual)[\s_-]{0,2}$", re.IGNORECASE)  # what a card has, or is of the host
 _HEADING = lazily(r"(?<![a-z])(?:gpu|cuda|vram|mem(?:ory)?|alloc(?:ated)?|reserved|nvidia-smi)(?![a-z])", re.IGNORECASE)
+_OF_MEMORY = lazily(r"(?<![a-z])(?:vram|mem(?:ory)?|alloc(?:ated)?|reserved|nvidia-smi)(?![a-z])", re.IGNORECASE)
 _ROW = lazily(  # "100  1834", "step 100: 1834", "micro batch 20   22.5 GiB"
-    r"^[\s|]*(?:(?:global |micro |mini |training )?(?:step|batch|iter(?:ation)?|epoch|update|trial|round)s?[ :#=]{1,4})?"
+    r"^[\s|]*((?:global |micro |mini |training )?(?:step|batch|iter(?:ation)?|epoch|update|trial|round)s?[ :#=]{1,4})?"
     r"(\d{1,9})(?:[\s,;:|]|->|→){1,8}(\d{1,12}(?:\.\d{1,9})?)\s*(GiB|GB|MiB|MB)?[\s|]*$",
     re.IGNORECASE,
 )
@@ -104,8 +105,9 @@ def columns(text: Excerpt) -> Iterator[Sample]:
     told: str | None = None
     for line in text.lines:
         row = _ROW.match(line.text)
-        if row is not None and told is not None:
-            rows.append((text.where(line), int(row[1]), row[2], row[3], line.rank))
+        # "Using device: cuda" above "epoch 1: 0.69": losses; a row that names its step needs a heading or a unit of memory
+        if row is not None and told is not None and (row[1] is None or row[4] is not None or _OF_MEMORY.search(told)):
+            rows.append((text.where(line), int(row[2]), row[3], row[4], line.rank))
             continue
         yield from _column(told, rows)
         rows = []

@@ -34,7 +34,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "sync",
             r"update_weights|prepare_weights_for_ipc|weights_for_ipc|stream_weights|"
-            r"wake_up|:resume: |\.resume\(|create_and_map|sync_weights?\b|gather_weight|move_(?:\w{1,30}_)?model_to_vllm|broadcast_to_vllm|"
+            r"wake_up|:resume: |\.resume\(|create_and_map|sync_weights?\b|(?<!all_)gather_weight|move_(?:\w{1,30}_)?model_to_vllm|broadcast_to_vllm|"
             r"_broadcast_to_vllm|refit|load_weights_from|"
             r"rollout_mode|sync_model_weights|update_policy_weights|push_weights|megatron_to_hf|sharding_manager[\w/.]*:__enter__",
         ),

@@ -24,14 +24,18 @@ _PAIR = lazily(
 
 
 def of_line(content: str, where: str, rank: int | None) -> Iterator[Sample]:
-    """One sample a figure; none where fewer than three stand in a row, no unit is given, or the counts are not in order."""
-    unit = _UNIT.search(content)
-    if unit is None:
+    """One sample a figure; none where fewer than three stand in a row, none of them has a unit, or the counts are not in order."""
+    if _UNIT.search(content) is None:
         return
     found = list(_PAIR.finditer(content))[:64]
     counts = [int(m[2]) for m in found]
     if len(found) < LEAST or len({m[1].lower() for m in found}) > 1 or any(b <= a for a, b in pairwise(counts)):
         return
+    first = next((m[4] for m in found if m[4]), None)
+    if first is None:
+        return  # "epoch 1 90, epoch 2 91 on a 24 GB card": whose unit it is, nobody says
+    if found[0][1].lower() == "batch" and all(b == 2 * a for a, b in pairwise(counts)):
+        return  # "batch 8 12 GB, batch 16 20 GB": sizes that were tried, no steps
     for m in found:
-        if (value := bytes_of(m[3], m[4] or unit[1])) is not None:
+        if (value := bytes_of(m[3], m[4] or first)) is not None:
             yield Sample(where, f"{m[1].lower()}, as it is written", int(m[2]), rank, device_used_bytes=value)

@@ -215,7 +215,8 @@ def in_block(evidence: Evidence) -> bool:
 
 
 _SECOND = pattern(
-    r"create_ref(?:erence)?_model|:_?(?:build|make|load|init|get)_ref(?:erence)?_(?:model|policy)|\b(?:self\.)?(?:ref\w*_model|ref_policy|reference_model)\s*="
+    r"create_ref(?:erence)?_model|:_?(?:build|make|load|init|get)_ref(?:erence)?_(?:model|policy)|"
+    r": (?:self\.)?(?:ref(?:erence)?_model|ref_policy)\s*=(?!=)(?!\s*None\b)"
 )
 
 

@@ -50,13 +50,15 @@ _LONGEST = pattern(r"\b(?:max(?:imum)?|longest)" + _NUMBER, re.IGNORECASE)
 _MEASURE = pattern(
     r"\d ?(?:s|sec\w*|tok\w*|frames?|k)\b|\b(?:tokens?|lengths?|durations?|frames?|nodes|atoms|residues|points|cuts|samples|words)\b", re.IGNORECASE
 )
+# "step time: mean 0.3 s, max 2.1 s", "tokens/s: mean 310, max 1280": how fast it goes, not how long the samples are
+_OF_SPEED = pattern(r"\b(?:step|iter\w*|batch|forward|backward|data|wait)[ _-]?time|latency|elapsed|throughput|\w ?/ ?s(?:ec)?\b|per second", re.IGNORECASE)
 SKEWED = 3.0  # times what is typical
 
 
 def _spread_told(evidence: Evidence) -> str | None:
     """A line gives a typical and the longest sample of the data, in any one unit (seconds, frames, atoms)."""
     for line in evidence.lines:
-        if len(line.text) > 300 or not _MEASURE.search(line.text) or (longest := _LONGEST.search(line.text)) is None:
+        if len(line.text) > 300 or _OF_SPEED.search(line.text) or not _MEASURE.search(line.text) or (longest := _LONGEST.search(line.text)) is None:
             continue
         usual = [_value(m) for m in _TYPICAL.finditer(line.text)]
         if usual and min(usual) > 0 and _value(longest) >= SKEWED * min(usual) and _value(longest) >= 2 * max(usual):

@@ -36,7 +36,10 @@ def _kept(_run: Run, evidence: Evidence) -> str | None:
     return f"the run is resumed ({resumed.where}) from a state that is read onto the card" if resumed is not None else None
 
 
-_LOADED = pattern(r"\bafter\b[^\n]{0,80}(?:load|resum|restor|optim_state)", re.IGNORECASE)
+_LOADED = pattern(
+    r"\bafter\b[^\n]{0,80}(?:resum|restor|optim_state|\bload\w*\b[^\n]{0,30}(?:checkpoint|ckpt|state|optim)|(?:checkpoint|ckpt|state|optim\w*)[ _-]load)",
+    re.IGNORECASE,
+)
 _STEPS = pattern(r"\b(?:batch|step|iter\w*|epoch)\W{0,3}\d|\b(?:first|fresh) (?:start|run)\b|\bfrom scratch\b", re.IGNORECASE)
 MORE = 1.3  # times what the steps of the first start held: states that are whole again, or a state dict that is still there
 

@@ -163,7 +163,7 @@ RULE = Rule(
             4.0,
             "all gradients are joined in one tensor before they are reduced",
             "torch.cat and torch._utils._flatten_dense_tensors copy: the joined tensor is as large as all gradients together",
-            pattern=r"torch\.(?:cat|concat|hstack)\(\s*\[?[^\n]{0,80}grads?\b|torch\.(?:cat|concat)\(\s*all_grad|parameters_to_vector\([^\n]{0,80}grad",
+            pattern=r"torch\.(?:cat|concat|hstack)\(\s*\[?[^\n]{0,80}(?<!requires_)(?<!no_)grads?\b|torch\.(?:cat|concat)\(\s*all_grad|parameters_to_vector\([^\n]{0,80}grad",
             on="frame",
         ),
         Mark(
