@@ -63,7 +63,7 @@ def bucket(tokens: int) -> int:
 
 
 def measure(path: Path, count: Callable[[str], int] | None = None, *, per_token: float = CHARACTERS_PER_TOKEN) -> Lengths:
-    """The lengths of a file (JSON lines, JSON list, parquet, arrow, plain text: a line a sample), of a folder of such files, or of a data set on disk.
+    """The lengths of a file (JSON lines, JSON list, parquet, arrow, CSV, plain text: a line a sample), of a folder of such files, or of a data set on disk.
 
     ``count``: tokens of a text; without it characters are divided by ``per_token``. Rows with ``input_ids`` are counted exactly.
 
@@ -87,7 +87,7 @@ def measure(path: Path, count: Callable[[str], int] | None = None, *, per_token:
     if not histogram and first is not None:
         raise LengthsError(f"{path.name}: in none of {unknown:,} rows is a text, a conversation, input_ids or a length")
     if not histogram:
-        raise LengthsError(f"{path.name} holds no samples; give JSON lines, parquet, arrow or plain text")
+        raise LengthsError(f"{path.name} holds no samples; give JSON lines, parquet, arrow, CSV or plain text")
     unit = "tokens" if exact else f"tokens, each taken as {per_token:g} characters (assumed; give --tokenizer tokenizer.json to count)"
     return Lengths(tuple(sorted(histogram.items())), tuple(sorted(longest, key=lambda item: (-item[0], item[1]))), unit, unknown, first)
 

@@ -1,4 +1,4 @@
-"""The rows of a data set on disk: JSON lines, JSON lists, parquet, arrow, plain text, and what ``datasets`` saves. One at a time; nothing is executed."""
+"""The rows of a data set on disk: JSON lines, JSON lists, parquet, arrow, CSV, plain text, and what ``datasets`` saves. One at a time; nothing is executed."""
 
 from __future__ import annotations
 
@@ -101,15 +101,24 @@ def _json(path: Path) -> Iterator[Any]:
 def _plain(path: Path) -> Iterator[Any]:
     with path.open("rb") as handle:
         if (what := _no_text(path.name, handle.read(HEAD))) is not None:
-            raise LengthsError(f"{path.name} is {what}, not a data set; give JSON lines, parquet, arrow or plain text")
+            raise LengthsError(f"{path.name} is {what}, not a data set; give JSON lines, parquet, arrow, CSV or plain text")
         handle.seek(0)
         number = 0
         while line := handle.readline(MAX_LINE):
             number += 1
             if b"\0" in line:
-                raise LengthsError(f"{path.name} line {number} is no text (it holds a zero byte); give JSON lines, parquet, arrow or plain text")
+                raise LengthsError(f"{path.name} line {number} is no text (it holds a zero byte); give JSON lines, parquet, arrow, CSV or plain text")
             if line.strip():
                 yield line.decode("utf-8", errors="replace").rstrip("\r\n")
+
+
+def _csv(path: Path) -> Iterator[Any]:
+    from advisor.csv_rows import table
+
+    with path.open("rb") as handle:
+        if (what := _no_text(path.name, handle.read(HEAD))) is not None:
+            raise LengthsError(f"{path.name} is {what}, not a table in text; give JSON lines, parquet, arrow, CSV or plain text")
+    yield from table(path)
 
 
 def _no_text(name: str, head: bytes) -> str | None:
@@ -180,4 +189,5 @@ def _batches(path: Path, batches: Iterable[Any]) -> Iterator[Any]:
 
 _READERS: dict[str, Callable[[Path], Iterator[Any]]] = {
     ".jsonl": _json_lines, ".ndjson": _json_lines, ".json": _json, ".parquet": _parquet, ".arrow": _arrow, ".txt": _plain,
+    ".csv": _csv, ".tsv": _csv,
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """Lengths of data: counted right in each form, nothing of the text kept, and the chance is the one that drawing shows."""
 
+import csv
 import gzip
 import io
 import json
@@ -13,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from advisor import lengths, rows
+from advisor import csv_rows, lengths, rows
 from advisor.cli import main
 from advisor.rows import LengthsError
 
@@ -288,3 +289,57 @@ def test_a_small_chance_is_not_said_to_be_none_and_what_was_written_is_said(
     assert "1 is longer than the 32 tokens that fit" in said and "by step 1: under 0.1 %" in said
     assert "by step 2,999: over 99.9 %" in said and "by step 10,000: 100.0 %" in said
     assert "Wrote r.jsonl: the longest row; train one step on it before the rest" in said
+
+
+def written(path: Path, table: list[list[object]], separator: str = ",") -> Path:
+    with path.open("w", encoding="utf-8", newline="") as handle:
+        csv.writer(handle, delimiter=separator).writerows(table)
+    return path
+
+
+TURNS = json.dumps([{"role": "user", "content": "a" * 40}])
+
+
+@pytest.mark.parametrize(
+    ("name", "separator", "header", "row", "tokens"),
+    [
+        ("a.csv", ",", ["id", "text"], [7, "x, y\n" * 100], 125),
+        ("a.csv", ",", ["prompt", "completion", "score"], ["a" * 20, '"b"\r\n' * 4, 0.25], 11),
+        ("a.csv", ",", ["", "Review body", "stars"], [3, "c\n" * 20, 5], 10),
+        ("a.csv", ",", ["text"], ["42"], 1),
+        ("a.csv", ";", ["id", "text"], [7, "x, y\n" * 100], 125),
+        ("a.tsv", "\t", ["text", "label"], ["x, y\n" * 100, 1], 125),
+        ("a.csv", ",", ["id", "input_ids"], [7, "[1, 2, 3]"], 3),
+        ("a.csv", ",", ["id", "num_tokens"], [7, 900], 900),
+        ("a.csv", ",", ["id", "messages"], [7, TURNS], 10),
+        ("a.csv", ",", None, ["It rained.\nAll day, they say.", "Did it?"], 10),
+        ("a.csv", ",", None, ["It rained all day."], 5),
+    ],
+)
+def test_a_row_of_a_table_is_a_sample(tmp_path: Path, name: str, separator: str, header: list[object] | None, row: list[object], tokens: int) -> None:
+    found = lengths.measure(written(tmp_path / name, [*([header] if header else []), *[row] * 50], separator))
+    assert (found.samples, found.not_understood, found.longest[0][0]) == (50, 0, tokens)
+
+
+def test_a_table_in_a_folder_counts_and_its_rows_are_rehearsed(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    written(tmp_path / "d" / "a.csv", [["text"], ["short"], ["x\n" * 999]])
+    assert main(["lengths", str(tmp_path / "d"), "--rehearsal", str(tmp_path / "r.jsonl")]) == 0
+    assert [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()] == [{"text": "x\n" * 999}]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('text\none\n"two\nthree\nfour\n', "begins in line 3"),
+        ("text,label\none,1\ntwo, or three,1\n", "line 3 ends a row of 3 cells"),
+        ("text,label\n" + "x" * 5000 + ",1\n", "longer than"),
+        ("text,label\n" + '"' + "x\n" * 3000 + '",1\n', "begins in line 2 is longer than"),
+        ("text,label\n" + "x\n" * 100 + "y\0\n", "zero byte|binary"),
+    ],
+)
+def test_a_table_that_is_none_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str) -> None:
+    monkeypatch.setattr(csv_rows, "MAX_LINE", 4096)
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(LengthsError, match=says):
+        lengths.measure(tmp_path / "a.csv")

@@ -21,7 +21,9 @@ NAME = "rehearsal of the worst batch"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.add_argument("data", metavar="DATA", type=files.readable, help="JSON lines, parquet, arrow or plain text, a folder of them, or a data set on disk")
+    parser.add_argument(
+        "data", metavar="DATA", type=files.readable, help="JSON lines, parquet, arrow, CSV or plain text, a folder of them, or a data set on disk"
+    )
     parser.add_argument(
         "--tokenizer", type=files.readable, metavar="FILE", help="a tokenizer.json; without it characters are divided by --characters-per-token"
     )
