@@ -110,3 +110,39 @@ def test_seven_processes_as_large_as_this_one_are_its_own_ranks() -> None:
     others = "".join(f"Process {4402 + n} has {9.69 + n / 100:.2f} GiB memory in use. " for n in range(7))
     report = diagnose([("error.txt", "[rank0]: " + oom("1.96 GiB", free="1.20 GiB", held=9.1, others=others, own=9.8))])
     assert report.findings[0].cause == "ranks-on-one-gpu"
+
+
+def test_one_process_where_sharding_was_asked_for() -> None:
+    text = "UserWarning: FSDP is switching to use `NO_SHARD` instead of ShardingStrategy.FULL_SHARD since the world size is 1.\n"
+    report = diagnose([("log.txt", text), ("error.txt", oom("770.00 MiB")), ("config.yaml", "fsdp_config: {sharding_strategy: FULL_SHARD}\n")])
+    assert report.findings[0].cause == "replicated-state"
+    assert report.plan.steps[0].technique == "correct-launch"
+
+
+def test_shapes_of_a_report_are_those_of_the_steps() -> None:
+    shapes = "batch 2750, features shape: torch.Size([41, 1463, 80])\nbatch 2800, features shape: torch.Size([55, 1090, 80])\n"
+    last = "Saving batch\nfeatures shape: torch.Size([70, 4812, 80])\n"
+    trace = '  File "/workspace/job/zipformer.py", line 9, in multi_head_attention_forward\n    attn_output_weights = torch.matmul(q, k) + pos_weights\n'
+    error = trace + oom("6.02 GiB", free="4.55 GiB", held=62.0, own=74.0)
+    assert diagnose([("log.txt", shapes + last), ("error.txt", error)]).findings[0].cause == "batch-outlier"
+    assert diagnose([("log.txt", shapes), ("error.txt", error)]).findings[0].cause != "batch-outlier"
+
+
+def test_a_bias_that_is_repeated_for_each_sample() -> None:
+    code = "alibi = self.alibi.repeat(batch_size, 1, 1)\n"
+    trace = '  File "/workspace/job/transformer.py", line 9, in buffered_future_mask\n    self._future_mask = self._future_mask.unsqueeze(0) + alibi\n'
+    assert diagnose([("model.py", code), ("error.txt", trace + oom("4.00 GiB"))]).findings[0].cause == "duplicate-layout"
+
+
+def test_with_sgd_it_trains() -> None:
+    text = "SGD,  batch 8: max 3.12 GiB, trains\nAdam, batch 8: second batch, see error\n"
+    assert diagnose([("log.txt", text), ("error.txt", "RuntimeError: CUDA error: out of memory\n")]).findings[0].cause == "optimizer-state"
+
+
+def test_an_offload_that_frees_nothing() -> None:
+    text = "mem[pre-offload]   alloc=68.3 GiB\nmem[post-offload]  alloc=68.3 GiB\n"
+    assert diagnose([("log.txt", text), ("error.txt", oom("128.00 MiB"))]).findings[0].cause == "retained-objects"
+    freed = text.replace("[post-offload]  alloc=68.3", "[post-offload]  alloc=0.4")
+    assert diagnose([("log.txt", freed), ("error.txt", oom("128.00 MiB"))]).findings[:1] == () or all(
+        f.cause != "retained-objects" for f in diagnose([("log.txt", freed), ("error.txt", oom("128.00 MiB"))]).findings[:1]
+    )

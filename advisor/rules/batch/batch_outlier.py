@@ -131,10 +131,11 @@ _OF_BATCH = pattern(
     r"[^\d\n]{0,15}(\d{1,9}(?:\.\d{1,4})?)(?![\d.]*\s?(?:GiB|GB|MiB|MB|%))",
     re.IGNORECASE,
 )
+_SAID_BEFORE = pattern(r"\b[A-Za-z]{3,12}[ _][A-Za-z]{3,12}\W{1,3}$")
 LONGER = 2.0  # times the longest that went through before
 
 
-def _last_is_longest(_run: Run, evidence: Evidence) -> str | None:
+def last_is_longest(_run: Run, evidence: Evidence) -> str | None:
     """Lines of one template show what each step is given, and the last of them is far larger than all before it."""
     if evidence.failure is None or not in_phase(evidence, "forward", "loss", "backward", None):
         return None
@@ -144,7 +145,9 @@ def _last_is_longest(_run: Run, evidence: Evidence) -> str | None:
             rows.setdefault(named[1].lower(), []).append((float(named[2]), line.where))
         elif (m := _DIMENSIONS.search(line.text)) is not None:
             sizes = [int(n) for n in re.findall(r"\d+", m[1] or m[2] or m[3])]
-            rows.setdefault(re.sub(r"\d+", "#", line.text[: m.start()]), []).append((math.prod(sizes), line.where))
+            said = _SAID_BEFORE.search(line.text[max(0, m.start() - 40) : m.start()])  # "features shape: " of a step's line and of a report
+            label = said[0] if said is not None else re.sub(r"\d+", "#", line.text[: m.start()])
+            rows.setdefault(label, []).append((math.prod(sizes), line.where))
     for shown in rows.values():
         (last, where), before = shown[-1], max((size for size, _ in shown[:-1]), default=0)
         if len(shown) >= 3 and before and last >= LONGER * before:
@@ -192,7 +195,7 @@ RULE = Rule(
             3.0,
             "the last one is the longest",
             "activations have a row for each token: those of a batch are as large as what it is given",
-            when=_last_is_longest,
+            when=last_is_longest,
         ),
         Mark(
             "batch-outlier-told",

@@ -16,6 +16,7 @@ from advisor.run import Run
 from advisor.units import GIB, show
 
 LEAST = GIB // 2
+_MASKS = pattern(r"mask|bias|alibi|rel_pos|position", re.IGNORECASE)
 LARGE_BUFFER = GIB // 4  # no table of positions, scales or statistics of a usual model is as large
 
 
@@ -191,6 +192,14 @@ RULE = Rule(
             pattern=r"=\s*torch\.tensor\((?!\s*[\[\d(])|(?:storage|buffer|param|weight|state)\w{0,40}(?:\.data)?\.clone\(\)",
             on="frame",
             when=lambda _, e: "" if e.failure is not None and (e.failure.requested_bytes or 0) >= LARGE_BUFFER and in_phase(e, "load", "step") else None,
+        ),
+        Mark(
+            "duplicate-layout-repeated",
+            3.5,
+            "what is the same for every sample is repeated for each",
+            "torch.Tensor.repeat copies, expand does not: a mask or bias that broadcasts needs one copy",
+            pattern=r"\.repeat\(\s*(?:batch_size|bsz|bs|B|b|n|x\.(?:size\(0\)|shape\[0\]))\s*,\s*1\b",
+            when=lambda _, e: "" if e.failure is not None and any(_MASKS.search(f"{f.function}: {f.code}") for f in e.failure.frames[-2:]) else None,
         ),
         Mark("duplicate-layout-copy", 2.5, "a second copy", "two layouts of the same tensors", when=_second_copy),
         Mark("duplicate-layout-twice", 3.0, "twice the model", "memory_allocated after loading beside the parameters' bytes", when=_twice),

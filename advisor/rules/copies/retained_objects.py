@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import growth, observed, snapshots
 from advisor.rules.growth import fills, growing, growing_card
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import in_phase
 from advisor.run import Run
+from advisor.units import GIB, show
 
 
 def _compiled(run: Run, evidence: Evidence) -> str | None:
@@ -18,6 +22,23 @@ def _compiled(run: Run, evidence: Evidence) -> str | None:
     return "a compiled function keeps what its frames refer to, and the allocated bytes grow" if stated else None
 
 
+_BEFORE, _AFTER = pattern(r"\b(?:pre|before)[- _]?(?:the )?offload", re.IGNORECASE), pattern(r"\b(?:post|after)[- _]?(?:the )?offload", re.IGNORECASE)
+LEAST_HELD = 4 * GIB  # below it there was little to move
+FREED = 0.05  # of what was held: less is rounding and small tensors
+
+
+def _offload_frees_nothing(_run: Run, evidence: Evidence) -> str | None:
+    """As much is allocated after an offload as before it."""
+    before = [s for s in evidence.samples if s.allocated_bytes and _BEFORE.search(s.label)]
+    after = [s for s in evidence.samples if s.allocated_bytes and _AFTER.search(s.label)]
+    for one in before:
+        for other in after:
+            held, left = one.allocated_bytes or 0, other.allocated_bytes or 0
+            if held >= LEAST_HELD and abs(held - left) <= FREED * held:
+                return f"{show(left)} are allocated after the offload ({other.where}), {show(held)} before it"
+    return None
+
+
 RULE = Rule(
     id="retained-objects",
     tier="copies",
@@ -25,6 +46,13 @@ RULE = Rule(
     cleared="Nothing shows objects of earlier steps or runs that keep tensors.",
     prior=-1.5,
     marks=(
+        Mark(
+            "retained-objects-offload",
+            5.0,
+            "an offload frees nothing",
+            "what is moved is what is named: parameters, gradients, states; caches of modules (TransformerEngine's _fp8_workspaces) stay",
+            when=_offload_frees_nothing,
+        ),
         Mark(
             "retained-objects-growth",
             2.5,

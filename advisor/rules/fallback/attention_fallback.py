@@ -9,6 +9,7 @@ from advisor.deviation import ineffective
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.rules import counters, fingerprint, snapshots
+from advisor.rules.batch.batch_outlier import last_is_longest
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
@@ -244,6 +245,13 @@ RULE = Rule(
             "the attention weights are asked for: no fused kernel returns them",
             "transformers: output_attentions=True falls back to eager (sdpa_attention, flash_attention_2 return none)",
             pattern=r"\boutput_attentions['\"]?\s*[=:]\s*True|need_weights\s*=\s*True",
+        ),
+        Mark(
+            "attention-fallback-went-through",
+            -2.0,
+            "the same code went through with shorter batches",
+            "what differs from step to step is the batch, not the kernel",
+            when=last_is_longest,
         ),
         Mark("attention-fallback-later", -2.5, "logits", "scores of every layer are made before the logits are", when=_past_it),
         Mark("attention-fallback-head-dim", 1.5, "wide heads", "ATen sdp_utils.cpp check_head_dim_size: flash and cuDNN take at most 256", when=_head_dim),

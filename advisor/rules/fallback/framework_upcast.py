@@ -81,6 +81,9 @@ def _fault(run: Run, evidence: Evidence) -> Run | None:
     return run.deviating(widened("precision.weights", "fp32", cause="framework-upcast"))
 
 
+_MAGNITUDE = pattern(r"\b(?:lora_magnitude_vector|magnitude|dequanti[sz]ed weight|weight_norm)\b[^\n]{0,40}\b(?:torch\.)?float32\b")
+
+
 RULE = Rule(
     id="framework-upcast",
     tier="fallback",
@@ -88,6 +91,15 @@ RULE = Rule(
     cleared="Parameters stay in the dtype in which they were loaded.",
     prior=-1.2,
     marks=(
+        Mark(
+            "framework-upcast-dora",
+            3.0,
+            "DoRA's weight norm is taken of a weight in fp32",
+            "peft tuners/lora/layer.py, dora.py get_weight_norm: weight + scaling * lora_weight in the wider of the two dtypes",
+            pattern=r"tuners/lora/\w+\.py:(?:_?get_weight_norm|_?apply_dora)|_get_weight_norm\(|get_weight_norm\(",
+            on="frame",
+            when=lambda _, e: "" if any(_MAGNITUDE.search(line.text) for line in e.lines) else None,
+        ),
         Mark(
             "framework-upcast-fsdp2",
             1.5,

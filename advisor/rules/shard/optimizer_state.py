@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.rules import counters, snapshots, static_state
@@ -54,6 +56,19 @@ def _undivided(run: Run, evidence: Evidence) -> str | None:
     return f"each of {ranks} ranks holds them whole" if state.bytes > 0.95 * capacity and state.bytes / ranks < 0.8 * capacity else None
 
 
+_SGD, _ADAM = pattern(r"\b(?:with )?SGD\b", re.IGNORECASE), pattern(r"\bAdam(?:W)?\b", re.IGNORECASE)
+_WENT_WELL = pattern(r"\b(?:trains?|works?|worked|fits?|fine|ok|runs?|ran)\b(?! out)", re.IGNORECASE)
+_FAILED = pattern(r"\b(?:error|OOMs?|out of memory|fails?|failed|dies|crash\w*|runs out|ran out)\b", re.IGNORECASE)
+
+
+def _with_sgd(_run: Run, evidence: Evidence) -> str | None:
+    """Both were tried: one line says that it trains with SGD, another that it fails with Adam."""
+    short = [line for line in evidence.lines if len(line.text) <= 300]
+    well = next((line for line in short if _SGD.search(line.text) and _WENT_WELL.search(line.text) and not _FAILED.search(line.text)), None)
+    ill = next((line for line in short if _ADAM.search(line.text) and _FAILED.search(line.text) and not _SGD.search(line.text)), None)
+    return f"it trains with SGD ({well.where}) and fails with Adam ({ill.where})" if well is not None and ill is not None else None
+
+
 RULE = Rule(
     id="optimizer-state",
     tier="shard",
@@ -61,6 +76,13 @@ RULE = Rule(
     cleared="The optimizer's state is a small part of the peak.",
     prior=-1.2,
     marks=(
+        Mark(
+            "optimizer-state-tried",
+            3.5,
+            "with SGD it trains",
+            "torch.optim.SGD keeps one state a parameter at most, Adam two: everything else of the run is the same",
+            when=_with_sgd,
+        ),
         Mark("optimizer-state-step", 0.8, "in the step", "the failing phase", when=_stepping),
         Mark(
             "optimizer-state-init",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import counters, observed, spreading, static_state
 from advisor.rules.hardware.capacity import least_state
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.shares import at_failure
 from advisor.rules.situation import DIVIDES_WEIGHTS, QUANTISED, gpus, gpus_known, in_phase, loads_weights, weight_bytes
@@ -99,6 +100,16 @@ def _data_parallel(run: Run, evidence: Evidence) -> str | None:
     return "plain data parallelism keeps everything on each rank"
 
 
+_ONE = pattern(r"switching to use `?NO_SHARD`? instead of [^\n]{0,60}world size is 1")
+
+
+def _form(_run: Run, evidence: Evidence) -> Form | None:
+    """One process where several cards were meant: the launch is what is wrong, not the strategy."""
+    if not any(_ONE.search(line.text) for line in evidence.lines):
+        return None
+    return Form("One process was started, so that sharding divides by one: everything is held whole", ("correct-launch", "fsdp"))
+
+
 RULE = Rule(
     id="replicated-state",
     tier="shard",
@@ -131,6 +142,13 @@ RULE = Rule(
             on="frame",
             when=lambda run, e: "" if run.job.parallel.strategy in ("zero1", "zero2") and gpus(run) > 1 and in_phase(e, "load", "step") else None,
         ),
+        Mark(
+            "replicated-state-alone-in-the-world",
+            5.0,
+            "the sharding strategy finds one process and divides nothing",
+            "torch distributed/fsdp/_init_utils.py: 'FSDP is switching to use `NO_SHARD` instead of ... since the world size is 1.'",
+            pattern=r"switching to use `?NO_SHARD`? instead of [^\n]{0,60}world size is 1",
+        ),
         Mark("replicated-state-exceeds", 1.5, "state fills the card", "the estimate's ledger; ZeRO (arXiv 1910.02054) divides it by the ranks", when=_exceeds),
         Mark("replicated-state-alone", 2.0, "state alone is too large", "the estimate's ledger", when=_alone),
         Mark(
@@ -152,6 +170,7 @@ RULE = Rule(
         Mark("replicated-state-never", -2.0, "not even divided", "the sum of the state, divided by all ranks", when=_never),
         Mark("replicated-state-same", 0.7, "cards alike", "nvidia-smi", when=_same_everywhere),
     ),
+    form=_form,
     remedies=("zero-3", "fsdp", "zero-2", "zero-1", "qlora"),
     fires=(
         Example(
