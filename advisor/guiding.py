@@ -28,8 +28,16 @@ class Guide:
     """One diagnosis that is talked through. ``box`` is the widget; ``report`` the answer as it stands."""
 
     def __init__(self, reading: Reading) -> None:
-        """Diagnose and draw."""
-        import ipywidgets
+        """Diagnose and draw.
+
+        Raises:
+            ImportError: ipywidgets is not installed.
+        """
+        try:
+            import ipywidgets
+        except ImportError as error:
+            how = "pip install 'training-memory-advisor[notebook]'"
+            raise ImportError(f"advisor.guide draws widgets, and {error.name or 'ipywidgets'} is not installed here: {how}", name=error.name) from None
 
         self._w: Any = ipywidgets
         self.box: Any = ipywidgets.VBox()
@@ -122,6 +130,8 @@ def guide(items: Items | Reading | Report) -> Guide:
 
     Raises:
         TypeError: it is none of them.
+        ValueError: a report without a run.
+        ImportError: ipywidgets is not installed; the message says how to get it.
     """
     if isinstance(items, Reading):
         return Guide(items)

@@ -42,7 +42,7 @@ def diagnose(
         margin_bytes: room that the plan leaves below the card's usable memory; ``None``: the estimate's own uncertainty.
 
     Raises:
-        TypeError: ``items`` are none of these.
+        TypeError: ``items``, ``model``, ``optimizer`` or ``error`` is none of these.
     """
     from advisor.diagnosis import diagnose_reading
     from advisor.reading import Reading, read
@@ -50,6 +50,7 @@ def diagnose(
 
     if isinstance(items, BaseException):
         error, items = error or items, ()
+    _are_alive(model, optimizer, error)
     texts = items_of(items)
     if error is not None:
         texts.append(("error.txt", "".join(traceback.format_exception(error))[-MAX_TEXT:]))
@@ -58,6 +59,23 @@ def diagnose(
     if seen:
         reading = Reading(*state(reading.job, reading.evidence, seen, WHERE))
     return diagnose_reading(reading, margin_bytes=margin_bytes)
+
+
+def _are_alive(model: Any, optimizer: Any, error: Any) -> None:
+    """Whether each is what its name says, before anything is read.
+
+    Raises:
+        TypeError: one is not.
+    """
+    for name, value, attribute, expected in (
+        ("model", model, "parameters", "a module, as torch.nn.Module with parameters()"),
+        ("optimizer", optimizer, "param_groups", "an optimizer, as torch.optim.Optimizer with param_groups"),
+    ):
+        if value is not None and (isinstance(value, type) or not hasattr(value, attribute)):
+            what = f"the class {value.__name__} itself" if isinstance(value, type) else f"of type {type(value).__name__}"
+            raise TypeError(f"diagnose: {name} is {what}; expected is the object that trains: {expected}. A name, a config or code is text: give it as items")
+    if error is not None and not isinstance(error, BaseException):
+        raise TypeError(f"diagnose: error is of type {type(error).__name__}; expected is the exception that was caught. Its text is given as items")
 
 
 def facts(model: Any = None, optimizer: Any = None, error: BaseException | None = None) -> dict[str, Any]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json as plain_json
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +25,11 @@ TIMEOUT_SECONDS = 1800
 MOST_MICRO_BATCH = 4096
 CARDS_OWN = frozenset({"context", "workspace", "allocator"})
 NOT_ON_CPU = "The card's context, its libraries' workspace and the allocator's cache are left out of both: a CPU has none."
+NEEDED = ("torch", "transformers")  # whatever the job is; adapters need peft too, and the child says so
 ENDING_SECONDS = 20.0  # what torchrun may take to end its ranks
+
+# what the extra brings (pyproject.toml); torch marks the lines of a rank's traceback
+_LACKING = re.compile(r"^(?:\[rank\d+\]: ?)?ModuleNotFoundError: No module named '(torch|transformers|accelerate|peft)\b", re.MULTILINE)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure and print; exit code 1 where it ran out, 2 where it can not be measured here."""
+    """Measure and print; exit code 1 where it ran out, 2 where it can not be measured here, 3 where a package for it is missing."""
     if args.nproc < 1 or args.timeout <= 0:
         raise UserError("--nproc and --timeout take numbers above 0")
     files.guard("--save", args.save, [args.job], _is_list)
@@ -49,6 +55,9 @@ def run(args: argparse.Namespace) -> int:
     resolved = jobfile.resolved_job(args)
     if resolved.missing:
         raise UserError(f"the job leaves open what decides: {', '.join(resolved.missing)}; state it in the job file or with --set FIELD=VALUE")
+    for name in NEEDED:
+        if find_spec(name) is None:
+            raise _not_installed(name)
     if args.largest:
         return _largest(resolved, args, cap)
     found = _measured(resolved.job.to_dict(), args, cap)
@@ -62,6 +71,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         _say(resolved, found, args.probe)
     return 0
+
+
+def _not_installed(name: str) -> UserError:
+    """As the probe says it: nothing is wrong with the job, and the estimate stands in."""
+    from advisor.report import EXIT_CODES
+
+    how = "pip install 'training-memory-advisor[probe]' (make probe in a checkout)"
+    return UserError(f"validate needs {name}, which is not installed here: {how}", verdict="incomplete", code=EXIT_CODES["incomplete"])
 
 
 def _is_list(head: bytes) -> bool:
@@ -166,6 +183,8 @@ def _measured(job: dict[str, Any], args: argparse.Namespace, cap: int | None, mo
             return found
         if code in (-9, 137) or "(exitcode: -9)" in said:  # torch/distributed/elastic/multiprocessing/api.py, of one rank
             return {"outcome": "ooms", "error": "the measuring process was killed, most likely for want of host memory", "device": "unknown"}
+        if (lacking := _LACKING.search(said)) is not None:
+            raise _not_installed(lacking[1])
         tail = " / ".join(said.strip().splitlines()[-3:])
         return {"outcome": "not-measured", "error": tail or f"the measuring process ended with code {code}; is torch installed here?"}
 
