@@ -7,6 +7,7 @@ import re
 from advisor.evidence import Evidence
 from advisor.report import Doing
 from advisor.rules import counters, growth, snapshots
+from advisor.rules.batch.batch_outlier import last_is_longest
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom
 from advisor.rules.tensors import WHOLE
@@ -173,6 +174,7 @@ RULE = Rule(
             "fragmentation-close", -1.0, "hardly more than the request", "the more the pieces exceed it, the less it is only that the card is full", when=_close
         ),
         Mark("fragmentation-barely", 2.0, "barely enough in pieces", "the same counters", when=_barely),
+        Mark("fragmentation-larger-batch", -1.0, "the batch itself is far larger", "pieces were enough for the batches before it", when=last_is_longest),
         Mark("fragmentation-much", 1.5, "much is stranded", "the same counter", when=_much),
         Mark(
             "fragmentation-little",
