@@ -9,6 +9,7 @@ from advisor.job import Job
 from advisor.reading import read
 from advisor.rules.batch import batch_outlier
 from advisor.rules.copies import resume_on_device
+from advisor.rules.fallback import quantization_not_applied
 from advisor.rules.rule import Rule
 from advisor.rules.shard import communication_buffers
 from advisor.rules.situation import builds_second
@@ -99,3 +100,16 @@ def test_gradients_are_joined_where_gradients_are(code: str, joined: bool) -> No
     mark = next(m for m in communication_buffers.RULE.marks if m.id == "communication-buffers-joined")
 
     assert (re.search(mark.pattern or "", code) is not None) == joined
+
+
+@pytest.mark.parametrize(
+    ("said", "same"),
+    [
+        ("I train with QLoRA and the same batch size as before", False),
+        ("In 4-bit it runs on the same data without trouble", False),
+        ("In 4-bit it takes the same memory as in bf16", True),
+        ("With load_in_4bit memory is the same as without", True),
+    ],
+)
+def test_what_is_the_same_with_quantisation_is_memory(said: str, same: bool) -> None:
+    assert told(quantization_not_applied.RULE, "quantization-not-applied-same", evidence(f"{said}\n{OOM}")) == same

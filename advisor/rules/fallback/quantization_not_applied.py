@@ -68,8 +68,13 @@ def _request(run: Run, evidence: Evidence) -> str | None:
 
 
 _FOUR = r"(?:(?:4|8)[- ]?bit|int8|int4|nf4|qlora|quanti[sz]\w+|load_in_[48]bit)"
+# "QLoRA with the same batch as before", "4-bit on the same data without it": what else was kept
+_NOT_OF_MEMORY = (
+    r"(?! (?:\w+ ){0,2}(?:batch\w*|data\w*|script|code|config\w*|setup|settings?|seed|GPUs?|cards?|machine|error|issue|results?|loss|prompts?|way|time)\b)"
+)
 _SAME = pattern(
-    rf"\b{_FOUR}\b[^.?!]{{0,60}}\b(?:same|identical|similar|as much|no less|unchanged|not (?:\w+ )?(?:reduced?|lower|less|smaller))\b[^.?!]{{0,40}}"
+    rf"\b{_FOUR}\b[^.?!]{{0,60}}\b(?:(?:same|identical|similar)\b{_NOT_OF_MEMORY}|"
+    r"as much|no less|unchanged|not (?:\w+ )?(?:reduced?|lower|less|smaller))\b[^.?!]{0,40}"
     r"\b(?:bf16|fp16|16[- ]?bit|half precision|full precision|without|memory|VRAM|before)\b|"
     rf"\b(?:memory|VRAM|usage|footprint)\b[^.?!]{{0,40}}\b(?:same|identical|unchanged|not (?:\w+ )?(?:reduced?|lower))\b[^.?!]{{0,40}}\b{_FOUR}\b",
     re.IGNORECASE,
