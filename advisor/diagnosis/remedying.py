@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -137,8 +137,18 @@ def _step(name: str, finding: Finding, run: Run) -> Step | None:
         after_bytes=after.peak().bytes if estimated and after is not None else None,
         step_time_ratio=None,
         exact=technique.exact,
-        settings=changed_lines(run, changed, name),
+        settings=changed_lines(run, changed, name) or _lines_from_wide(run, name),
         why=saved,
         alters_learning=technique.alters_learning,
         run=changed,
     )
+
+
+def _lines_from_wide(run: Run, name: str) -> Mapping[str, tuple[str, ...]]:
+    """The lines that load in 16 bits, where the job is taken as 16 bit already and only the failure shows that it is not."""
+    if name != "load-in-16-bit":
+        return {}
+    try:
+        return changed_lines(run.but(precision={"weights": "fp32"}), run, name)
+    except JobError:
+        return {}
