@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from advisor import knowledge
+from advisor.spoken import with_article
 from advisor.units import GIB, MIB
 
 _MAKERS = re.compile(r"\b(nvidia|amd|geforce|tesla|quadro|instinct|intel|generation)\b")
@@ -48,10 +49,14 @@ class Card(Struct, frozen=True):
         What torch can see where the catalogue knows it; else what nvidia-smi prints, less the driver's share as other cards show it.
         """
         if self.torch_bytes is not None:
-            return self.torch_bytes, f"what torch reports as total on a {self.name}"
+            return self.torch_bytes, f"what torch reports as total on {with_article(self.name)}"
         if self.smi_bytes is not None:
-            return round(self.smi_bytes * _torch_share()), f"what nvidia-smi prints for a {self.name}, less the driver's share as seen on other cards"
-        return round(self.marketed_gb * 1e9 * _torch_share()), f"the marketed {self.marketed_gb:g} GB of a {self.name} read as decimal, less the driver's share"
+            return round(
+                self.smi_bytes * _torch_share()
+            ), f"what nvidia-smi prints for {with_article(self.name)}, less the driver's share as seen on other cards"
+        return round(
+            self.marketed_gb * 1e9 * _torch_share()
+        ), f"the marketed {self.marketed_gb:g} GB of {with_article(self.name)} read as decimal, less the driver's share"
 
     @property
     def sm(self) -> int | None:

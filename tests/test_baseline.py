@@ -77,6 +77,10 @@ def test_an_estimate_is_not_held_against_a_measurement() -> None:
 
 def test_budget(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "job.json", "--budget", "79GiB"]) == 0
+    assert "  " not in capsys.readouterr().out
+    assert main(["check", "job.json", "--budget", "8GiB"]) == 1
+    over = capsys.readouterr().out
+    assert "  " not in over and "within 8GiB: " in over
     assert main(["check", "job.json", "--budget", "8GiB", "--github"]) == 1
     assert "::error file=job.json,title=memory budget::" in capsys.readouterr().out
     assert main(["check", "job.json", "--budget", "lots"]) == 2

@@ -57,9 +57,8 @@ def run(args: argparse.Namespace) -> int:
         )
         paper.heading("Worst first: measured, predicted (low to high), error")
         for case in cases[: max(0, args.worst)]:
-            name = case["id"]
-            figures = f"{case['measured_gib']:.1f} GiB, {case['predicted_gib']:.1f} ({case['low_gib']:.1f} to {case['high_gib']:.1f}), {_percent(case['ape'])}"
-            paper.say(f"{name}: {figures}", indent=2, hang=4)
+            predicted = f"{case['predicted_gib']:.1f} GiB ({case['low_gib']:.1f} to {case['high_gib']:.1f} GiB)"
+            paper.say(f"{case['id']}: {case['measured_gib']:.1f} GiB, {predicted}, {_percent(case['ape'])}", indent=2, hang=4)
     if skipped:
         paper.heading("Skipped")
         reasons: dict[str, int] = {}
@@ -94,7 +93,7 @@ def _percent(value: float | None, *, signed: bool = False) -> str:
     """Errors come in percent."""
     if value is None:
         return "not known"
-    return f"{value:+.1f} %" if signed else f"{value:.1f} %"
+    return f"{value:+.1f} %" if signed and round(value, 1) else f"{value:z.1f} %"  # nothing has no sign
 
 
 def _share(value: float | None) -> str:

@@ -76,10 +76,10 @@ def report(args: argparse.Namespace, title: str, checks: list[Check], file: str 
     if args.github:
         output.write(annotating.github(title, checks, file))
         return
-    for check in checks:
-        output.write(
-            f"{'ok   ' if check.failed is None else 'DRIFT' if 'baseline' in title else 'OVER '} {check.name}{': ' + check.failed if check.failed else ''}\n"
-        )
+    worse = "DRIFT" if "baseline" in title else "OVER"
+    said = ["ok" if check.failed is None else worse for check in checks]
+    for word, check in zip(said, checks, strict=True):
+        output.write(f"{word.ljust(max(map(len, said)))} {check.name}{': ' + check.failed if check.failed else ''}\n")
 
 
 def _writing(path: Path, action: Callable[[], object]) -> None:

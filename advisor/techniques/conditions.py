@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from advisor.run import Run
+from advisor.spoken import with_article
 
 DEEPSPEED = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "deepspeed", "openrlhf", "ms-swift", "colossalchat", "arctic", "custom"})
 ACCELERATE = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "accelerate", "ms-swift", "fsdp-qlora", "custom"})
@@ -66,7 +67,7 @@ def card_lacks(run: Run, feature: str) -> str | None:
 def not_nvidia(run: Run, what: str) -> str | None:
     """Why a CUDA-only library does not run here."""
     if run.card is not None and run.card.vendor.lower() not in ("nvidia", ""):
-        return f"{what} is made for NVIDIA cards, and the job runs on a {run.card.name}"
+        return f"{what} is made for NVIDIA cards, and the job runs on {with_article(run.card.name)}"
     return None
 
 

@@ -6,6 +6,7 @@ import torch
 
 from advisor.measurement.watching import configured
 from advisor.measurement.watching.finding import Finding
+from advisor.spoken import with_article
 
 NATIVE = (8, 0)  # compute capability from which CUDA has bf16 arithmetic (CUDA programming guide, arithmetic instructions)
 
@@ -16,7 +17,7 @@ def emulated(model: torch.nn.Module, autocast: torch.dtype | None, step: int) ->
     card = _card(model) if dtype is torch.bfloat16 else None
     if card is None or card[1] >= NATIVE:
         return None
-    title = f"bf16 is emulated through fp32: a {card[0]} (compute capability {card[1][0]}.{card[1][1]}) has no bf16 arithmetic; fp16 it has"
+    title = f"bf16 is emulated through fp32: {with_article(card[0])} (compute capability {card[1][0]}.{card[1][1]}) has no bf16 arithmetic; fp16 it has"
     return Finding("kernel-unsupported", title, configured.where(model), dtype="bf16", step=step)
 
 
