@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from advisor.evidence import Conflict
     from advisor.report import Report, Says
 
 VERDICTS: Mapping[str, str] = {
@@ -196,8 +198,17 @@ def field_help(path: str) -> str:
 def disagreements(report: Report) -> list[str]:
     """What does not agree: texts that differ about a setting, settings that cannot both hold, and other remarks of the engine."""
     found = [
-        f"Two texts differ about {field(c.field)}: {value(c.kept.value)} ({c.kept.where or 'inferred'}) is used, "
-        f"{value(c.other.value)} ({c.other.where or 'inferred'}) is not."
+        f"{differing(c, field(c.field))}: {value(c.kept.value)} ({c.kept.where or 'inferred'}) is used, {value(c.other.value)} "
+        f"({c.other.where or 'inferred'}) is not."
         for c in report.conflicts
     ]
     return found + list(report.notes)
+
+
+def differing(conflict: Conflict, label: str) -> str:
+    """The beginning of that sentence: whether two texts say a field (by its ``label``) differently, or one text does so by itself."""
+    kept, other = (_LINE.sub("", fact.where) if fact.where else None for fact in (conflict.kept, conflict.other))
+    return f"One text gives two values of {label}" if kept is not None and kept == other else f"Two texts differ about {label}"
+
+
+_LINE = re.compile(r":\d+$")  # a fact's place is the text's name and the line

@@ -43,7 +43,7 @@ def understood(report: Report) -> None:
             st.markdown(table(("Setting", "Value", "Read at"), [_row(f) for f in report.read]))
         for conflict in report.conflicts:
             st.markdown(
-                f":material/warning: Two texts differ about {words.field(conflict.field).lower()}: {plain(words.value(conflict.kept.value))} "
+                f":material/warning: {words.differing(conflict, words.field(conflict.field).lower())}: {plain(words.value(conflict.kept.value))} "
                 f"({plain(conflict.kept.where or '')}) is used, {plain(words.value(conflict.other.value))} ({plain(conflict.other.where or '')}) is not."
             )
         if not count:

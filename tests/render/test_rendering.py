@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from msgspec.structs import replace
 
+from advisor.evidence import Conflict, Fact
 from advisor.ledger import PARTS, PHASES
 from advisor.render import chat, html, markdown, terminal, words
 from advisor.render import json as as_json
@@ -135,3 +136,21 @@ def test_explaining_a_part_shows_numbers_and_source(report: Report) -> None:
     said = terminal.estimate(report.run, report.ledger, "ooms", "It does not.", Paper(), part="weights")
     holding = next(h for h in report.ledger.holdings if h.part == "weights")
     assert show(holding.bytes) in said and "source:" in said
+
+
+@pytest.mark.parametrize(
+    ("kept", "other", "texts"),
+    [
+        ("33.json:1", "33.json:1", 1),
+        ("train.py:3", "train.py:30", 1),
+        ("a:1/train.py:3", "a:1/eval.py:3", 2),
+        ("33.json:1", "train.sh:1", 2),
+        (None, None, 2),  # not known to be one
+        ("33.json:1", None, 2),
+    ],
+)
+def test_one_text_with_two_values_is_not_called_two(kept: str | None, other: str | None, texts: int, report: Report) -> None:
+    pair = [Fact("batch.micro_batch", number, "read", where=where) for number, where in ((4, kept), (8, other))]
+    (said,) = words.disagreements(replace(report, conflicts=(Conflict("batch.micro_batch", *pair),), notes=()))
+    assert ("One text" in said, "Two texts" in said) == (texts == 1, texts == 2)
+    assert "4" in said and "8" in said and "Micro batch" in said
