@@ -15,6 +15,7 @@ from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share_marks
 from advisor.rules.situation import in_phase
 from advisor.run import Run
+from advisor.spoken import with_article
 from advisor.units import show
 
 BY_CARD = (
@@ -107,7 +108,7 @@ def _old_card(run: Run, evidence: Evidence) -> str | None:
         return None
     if card is None or card.sm is None or card.sm >= 80 or run.job.precision.compute != "bf16" or guessed(run, "precision.compute"):
         return None
-    return f"a {card.name} (compute capability {card.capability}) has no fused bf16 attention kernel"
+    return f"{with_article(card.name)} (compute capability {card.capability}) has no fused bf16 attention kernel"
 
 
 def _no_fused(run: Run, _evidence: Evidence) -> str | None:

@@ -9,6 +9,7 @@ from advisor.rules.samples import job, oom
 from advisor.rules.shares import guessed
 from advisor.rules.situation import in_phase
 from advisor.run import Run
+from advisor.spoken import with_article
 
 
 def _bf16(run: Run, evidence: Evidence) -> str | None:
@@ -17,14 +18,14 @@ def _bf16(run: Run, evidence: Evidence) -> str | None:
         return None
     if card is None or card.sm is None or card.sm >= 80 or run.job.precision.compute != "bf16" or guessed(run, "precision.compute"):
         return None
-    return f"a {card.name} (compute capability {card.capability}) has no bf16 arithmetic: it is emulated through fp32"
+    return f"{with_article(card.name)} (compute capability {card.capability}) has no bf16 arithmetic: it is emulated through fp32"
 
 
 def _fp8(run: Run, _evidence: Evidence) -> str | None:
     card = run.card
     if card is None or card.sm is None or card.sm >= 89 or run.job.precision.compute not in ("fp8", "mxfp8", "nvfp4"):
         return None
-    return f"a {card.name} (compute capability {card.capability}) has no {run.job.precision.compute} arithmetic"
+    return f"{with_article(card.name)} (compute capability {card.capability}) has no {run.job.precision.compute} arithmetic"
 
 
 def _wide_request(run: Run, evidence: Evidence) -> str | None:
