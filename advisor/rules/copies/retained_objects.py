@@ -34,7 +34,7 @@ def _offload_frees_nothing(_run: Run, evidence: Evidence) -> str | None:
     for one in before:
         for other in after:
             held, left = one.allocated_bytes or 0, other.allocated_bytes or 0
-            if held >= LEAST_HELD and abs(held - left) <= FREED * held:
+            if one.rank == other.rank and held >= LEAST_HELD and abs(held - left) <= FREED * held:
                 return f"{show(left)} are allocated after the offload ({other.where}), {show(held)} before it"
     return None
 

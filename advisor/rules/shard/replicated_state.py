@@ -9,7 +9,7 @@ from advisor.rules.hardware.capacity import least_state
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.shares import at_failure
-from advisor.rules.situation import DIVIDES_WEIGHTS, QUANTISED, gpus, gpus_known, in_phase, loads_weights, weight_bytes
+from advisor.rules.situation import DIVIDES_WEIGHTS, QUANTISED, gpus, gpus_known, in_phase, loads_weights, names_more_gpus, weight_bytes
 from advisor.run import Run
 from advisor.units import show
 
@@ -103,9 +103,17 @@ def _data_parallel(run: Run, evidence: Evidence) -> str | None:
 _ONE = pattern(r"switching to use `?NO_SHARD`? instead of [^\n]{0,60}world size is 1")
 
 
-def _form(_run: Run, evidence: Evidence) -> Form | None:
+def _one_of_several(run: Run, evidence: Evidence) -> str | None:
+    """FSDP found one process where the machine has several cards; on a machine with one card that is how it is."""
+    line = next((line for line in evidence.lines if _ONE.search(line.text)), None)
+    if line is None or names_more_gpus(run, evidence) is None:
+        return None
+    return f"FSDP finds one process and divides nothing ({line.where}), where several cards are shown"
+
+
+def _form(run: Run, evidence: Evidence) -> Form | None:
     """One process where several cards were meant: the launch is what is wrong, not the strategy."""
-    if not any(_ONE.search(line.text) for line in evidence.lines):
+    if _one_of_several(run, evidence) is None:
         return None
     return Form("One process was started, so that sharding divides by one: everything is held whole", ("correct-launch", "fsdp"))
 
@@ -145,9 +153,9 @@ RULE = Rule(
         Mark(
             "replicated-state-alone-in-the-world",
             5.0,
-            "the sharding strategy finds one process and divides nothing",
+            "one process of several cards",
             "torch distributed/fsdp/_init_utils.py: 'FSDP is switching to use `NO_SHARD` instead of ... since the world size is 1.'",
-            pattern=r"switching to use `?NO_SHARD`? instead of [^\n]{0,60}world size is 1",
+            when=_one_of_several,
         ),
         Mark("replicated-state-exceeds", 1.5, "state fills the card", "the estimate's ledger; ZeRO (arXiv 1910.02054) divides it by the ranks", when=_exceeds),
         Mark("replicated-state-alone", 2.0, "state alone is too large", "the estimate's ledger", when=_alone),
