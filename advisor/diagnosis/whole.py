@@ -15,6 +15,7 @@ from advisor.diagnosis.as_it_runs import as_it_runs
 from advisor.diagnosis.outcome import outcome, relevant
 from advisor.diagnosis.phase import phase_of
 from advisor.diagnosis.remedying import said_why, with_cures
+from advisor.diagnosis.until_known import until_known
 from advisor.evidence import Evidence, Fact
 from advisor.faults import Contained
 from advisor.job import Job
@@ -152,7 +153,9 @@ def _plan(run: Run, findings: Sequence[Finding], verdict: str, evidence: Evidenc
         made = plan(run, causes=causes, margin_bytes=margin_bytes, evidence=evidence, allow=allow)
         if evidence.failure is None and made.steps:
             return made
-        cured = with_cures(made, findings, run) if findings and findings[0].remedies else made
+        if not findings:
+            return until_known(made, run, evidence, allow)
+        cured = with_cures(made, findings, run) if findings[0].remedies else made
         within = allow is None or allow.within(len(cured.steps))
         return said_why(cured if within else made, findings, run)
     return Plan(summary=f"No plan was made: {fault.said}")

@@ -50,7 +50,7 @@ def _halved(run: Run, times: int) -> Run | NotApplicable:
     if b.micro_batch is None:
         return NotApplicable("the micro batch is not known")
     if b.micro_batch == 1:
-        return NotApplicable("the micro batch is one sequence already")
+        return NotApplicable("the micro batch is one sequence already", settled=True)
     if run.job.optimizer.in_backward:
         return NotApplicable("accumulation does not go with a step inside the backward pass")
     in_flight = p.microbatches if (p.pipeline or 1) > 1 else None
