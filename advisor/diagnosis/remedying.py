@@ -127,7 +127,7 @@ def _step(name: str, finding: Finding, run: Run) -> Step | None:
         changed = run
     before, after = ledger_of(run), ledger_of(changed)
     estimated = technique.estimated and before is not None and after is not None and changed is not run
-    saved = f"It cures the most likely cause: {finding.title[0].lower()}{finding.title[1:]}."
+    saved = f"It answers the most likely cause: {finding.title[0].lower()}{finding.title[1:]}."
     return Step(
         technique=name,
         title=title(name),

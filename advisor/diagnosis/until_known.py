@@ -18,10 +18,9 @@ from advisor.techniques import NotApplicable, all_techniques
 
 ANYHOW = ("smaller-micro-batch", "gradient-checkpointing")  # both compute the same step in smaller pieces
 IN_A_STEP = (None, "forward", "loss", "backward", "step")
-SEEN = (
-    "The whole traceback together with the script or the config that was started would name the cause; so does `advisor.watch()` around the "
-    "training loop. Until then these steps make a training step smaller, whatever the cause is."
-)
+WANTED = "The whole traceback together with the script or the config that was started would name the cause"
+WATCHED = "so does `advisor.watch()` around the training loop"  # of PyTorch: what it watches are its operators
+UNTIL = "Until then these steps make a training step smaller, whatever the cause is."
 WHY = "It makes what a training step holds smaller; nothing read says that this is the cause."
 
 
@@ -30,9 +29,10 @@ def until_known(plan: Plan, run: Run, evidence: Evidence, allow: Constraints | N
     failure = evidence.failure
     if failure is None or failure.kind != "gpu-memory" or failure.phase not in IN_A_STEP or plan.steps:
         return plan
-    within = allow or Constraints()
+    within, of_torch = allow or Constraints(), failure.backend != "xla" and dict(failure.details).get("library") != "mlx"
+    seen = f"{WANTED}; {WATCHED}. {UNTIL}" if of_torch else f"{WANTED}. {UNTIL}"
     steps = [step for step in (_step(name, run) for name in ANYHOW if within.permits(all_techniques()[name])) if step is not None]
-    return replace(plan, steps=tuple(steps), summary=f"{plan.summary} {SEEN}") if steps and within.within(len(steps)) else plan
+    return replace(plan, steps=tuple(steps), summary=f"{plan.summary} {seen}") if steps and within.within(len(steps)) else plan
 
 
 def _step(name: str, run: Run) -> Step | None:

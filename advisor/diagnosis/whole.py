@@ -71,7 +71,7 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None, allow
         ledger=ledger,
         as_written=written if real is not run else None,
         evidence=evidence,
-        assumed=() if deciding.serves(evidence) else tuple(f for f in run.facts.values() if f.kind in ("assumed", "inferred")),
+        assumed=() if deciding.serves(evidence) or verdict == "not-memory" else tuple(f for f in run.facts.values() if f.kind in ("assumed", "inferred")),
         read=tuple(f for f in run.facts.values() if f.kind in ("read", "stated")),
         conflicts=evidence.conflicts,
         not_understood=evidence.not_understood,

@@ -15,7 +15,7 @@ from advisor.units import Size
 
 HEAD = lazily(  # a bracket at the start of a line may have been taken for a logger's name
     r"kIOGPUCommandBufferCallbackErrorOutOfMemory|Attempting to allocate \d{1,18} bytes which is greater than the maximum allowed buffer size|"
-    r"\[malloc_or_wait\] Unable to allocate"
+    r"Unable to allocate \d{1,18} bytes\b(?! for an array)"
 )
 _ASKED = lazily(r"(?:Attempting|Unable) to allocate (\d{1,18}) bytes")
 _LIMIT = lazily(r"maximum allowed buffer size of (\d{1,18}) bytes")
