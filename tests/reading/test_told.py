@@ -315,3 +315,8 @@ def test_a_death_without_figures_or_a_worry_is_none(said: str) -> None:
 def test_the_moment_in_words(said: str, phase: str) -> None:
     failure = read([("said.txt", said)]).evidence.failure
     assert failure is not None and failure.phase == phase
+
+
+@pytest.mark.parametrize("named", ["--output_dir runs/after-the-OOM-fix", "python train.py --run_name no_OOM_anymore", "out/OOM-test/log.txt was written"])
+def test_a_name_with_the_word_in_it_states_nothing(named: str) -> None:
+    assert not states(named)

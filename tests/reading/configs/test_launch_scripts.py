@@ -195,3 +195,9 @@ def test_trlx_is_named() -> None:
     assert found.framework == "trlx"
     assert {f.field: f.value for f in found.facts}["batch.seq_len"] == 1024
     assert any("num_layers_unfrozen" in item.text for item in found.not_understood)
+
+
+@pytest.mark.parametrize(("added", "strategy"), [(" --deepspeed_config_file ds.json", None), ("", "zero2"), (" --zero_stage 3", "zero3")])
+def test_accelerates_stage_is_the_named_files(added: str, strategy: str | None) -> None:
+    command = f"accelerate launch --num_processes 8 --use_deepspeed{added} sft.py --per_device_train_batch_size 2 --num_train_epochs 1\n"
+    assert read([("cmd.sh", command)]).job.parallel.strategy == strategy
