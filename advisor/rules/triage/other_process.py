@@ -93,6 +93,29 @@ def _unlisted(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+FULL = 0.8  # of the card
+LEAST_OF_ONE = 0.1  # of the card: no context and no desktop is as large
+
+
+def _listed(run: Run, evidence: Evidence) -> str | None:
+    """Where no counters are printed: a card that is nearly full, and processes of two programs on it, the larger of which holds a good part."""
+    failure = evidence.failure
+    if (failure is not None and failure.allocated_bytes is not None) or colocated(run):
+        return None
+    for device in evidence.devices:
+        if not device.used_bytes or not device.total_bytes or device.used_bytes < FULL * device.total_bytes:
+            continue
+        held: dict[str, int] = {}
+        for process in device.processes:
+            if process.name and process.used_bytes:
+                held[process.name] = held.get(process.name, 0) + process.used_bytes
+        ranked = sorted(held.items(), key=lambda item: -item[1])
+        if len(ranked) > 1 and ranked[0][1] >= LEAST_OF_ONE * device.total_bytes:
+            (first, most), (second, less) = ranked[:2]
+            return f"{show(most)} of the {show(device.total_bytes)} belong to {first}, {show(less)} to {second} ({device.where})"
+    return None
+
+
 _PREALLOCATES = pattern(
     r"\b(?:import|from) (?:jax|tensorflow|flax|cupy)\b|^(?:jax|jaxlib|tensorflow(?:-gpu)?|cupy\S*)\s+\d|xla_client|XLA_PYTHON_CLIENT", re.IGNORECASE
 )
@@ -199,6 +222,7 @@ RULE = Rule(
             "nvidia-smi counts every process, and lists none of another container or of a dead run that still holds its context",
             when=_unlisted,
         ),
+        Mark("other-process-listed", 2.5, "two programs on one card", "nvidia-smi's list of processes, with what each holds", when=_listed),
         Mark("other-process-meant", -3.0, "meant to be there", "a share of the card that is given away on purpose is no leftover", when=_meant),
         Mark("other-process-engine", -3.0, "own engine", "a colocated engine is a process of the job", when=_explained_by_engine),
         Mark(
@@ -233,6 +257,13 @@ RULE = Rule(
             "in use after the run was killed",
             text="| N/A   36C    P0    41W / 300W |  11207MiB / 16160MiB |      0%      Default |\n\n"
             "My training runs out of memory in its first batch. After I killed the last run nvidia-smi still shows this.\n",
+        ),
+        Example(
+            "an engine beside the training script",
+            text="|   0  NVIDIA A100-SXM4-40GB          On  |   00000000:07:00.0 Off |                    0 |\n"
+            "| N/A   33C    P0             61W /  400W |   39112MiB /  40960MiB |      0%      Default |\n"
+            "|    0   N/A  N/A     12345      C   python train.py                              1810MiB |\n"
+            "|    0   N/A  N/A     22222      C   python3 -m vllm.entrypoints.api_server      37290MiB |\n",
         ),
         Example("a small process on a full card", text=oom("128.00 MiB", allocated=0.54, unallocated=0.01, free=0.06, capacity=10.92, own=0.95)),
     ),
