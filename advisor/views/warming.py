@@ -22,6 +22,7 @@ from advisor import knowledge, views
 Frozen = Mapping[str, Any]
 SECONDS = 300.0  # for what takes a few on an idle machine
 LATER = 20.0  # seconds: the first reader's first clicks come before a table that few open at once
+EVERY = 30.0  # seconds: closed sessions' uploads (up to 64 MB each) go within this time, and a walk of what fifty hold (0.1 s) is rare
 TABLES = ("numpy", "PIL.Image", "pandas", "pyarrow.compute")  # Streamlit sends charts, tables and the page's icon with them
 _SEEN = threading.Event()  # a page has been sent
 _ONE = threading.Lock()
@@ -51,15 +52,14 @@ def load() -> None:
 
 
 def begin() -> None:
-    """Start the thread that waits for the first page; it ends with the server."""
-    threading.Thread(target=_score, name="warming", daemon=True).start()
+    """Start the thread that waits for the first page and then tidies up after all; it ends with the server."""
+    threading.Thread(target=_behind, name="warming", daemon=True).start()
 
 
 def settle() -> None:
     """Take what is loaded out of garbage collection: it stays until the server ends.
 
-    Streamlit collects after each run of a page, and would walk all of the libraries and the knowledge again each time (0.16 s of a core,
-    while nobody else's page can run).
+    Each full collection would walk all of the libraries and the knowledge again (0.16 s of a core, while nobody's page can run).
     """
     gc.collect()
     gc.freeze()
@@ -97,8 +97,26 @@ def frozen(value: Any) -> Any:
     return tuple(map(frozen, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _score() -> None:
+def _behind() -> None:
     _SEEN.wait()  # until then nothing may compete with it
     settle()  # what the server itself has made since
     time.sleep(LATER)
     scored()
+    tidy()
+
+
+def tidy() -> None:
+    """As long as the server runs."""
+    while True:
+        collect()
+
+
+def collect() -> None:
+    """Free what pages that were sent since the last time have left in cycles; it waits until one was sent.
+
+    Streamlit would do so after every run (``runner.postScriptGC``), and Python by the number of objects, which says nothing of an upload's size.
+    """
+    _SEEN.wait()
+    time.sleep(EVERY)
+    _SEEN.clear()
+    gc.collect()

@@ -6,8 +6,10 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.error
 import urllib.request
+import weakref
 from pathlib import Path
 
 import pytest
@@ -23,16 +25,34 @@ def test_nothing_is_scored_before_a_page_was_seen(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(warming, "LATER", 0.0)
     monkeypatch.setattr(warming, "scored", lambda: built.append("accuracy"))
     monkeypatch.setattr(warming, "settle", lambda: built.append("settled"))
+    monkeypatch.setattr(warming, "tidy", lambda: built.append("tidied"))
     warming._SEEN.clear()
     warming.begin()
     time.sleep(0.2)
     assert built == []
     warming.seen()
     for _ in range(200):
-        if len(built) == 2:
+        if len(built) == 3:
             break
         time.sleep(0.05)
-    assert built == ["settled", "accuracy"]
+    assert built == ["settled", "accuracy", "tidied"]
+
+
+def test_what_sessions_leave_in_cycles_is_freed_now_and_then_and_not_after_each_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tomllib.loads((Path(ui.APP).parent / ".streamlit" / "config.toml").read_text(encoding="utf-8"))
+    assert settings["runner"]["postScriptGC"] is False
+    monkeypatch.setattr(warming, "EVERY", 0.0)
+
+    class Held:
+        pass
+
+    left = Held()
+    left.itself = left  # type: ignore[attr-defined]
+    gone = weakref.ref(left)
+    del left
+    warming.seen()
+    warming.collect()
+    assert gone() is None and not warming._SEEN.is_set(), "the next time waits for another page"
 
 
 def test_all_that_a_first_diagnosis_needs_is_loaded_and_never_collected() -> None:
