@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec.structs import replace
 
 from advisor.evidence import Failure, FailureKind, Frame
-from advisor.reading import bitsandbytes, collectives, engines, hosted, jax_tf, mlx, pytorch, xla
+from advisor.reading import bitsandbytes, collectives, engines, hosted, jax_tf, mlx, own_words, pytorch, xla
 from advisor.reading.found import Found
 from advisor.reading.lines import Excerpt, LogLine
 from advisor.reading.mentions import only_mentioned
@@ -26,12 +26,13 @@ _READERS: tuple[tuple[re.Pattern[str], Callable[[str], Found | None]], ...] = (
     (bitsandbytes.HEAD, bitsandbytes.read_failure),
     (mlx.HEAD, mlx.read_failure),
     (hosted.HEAD, hosted.read_failure),
+    (own_words.HEAD, own_words.read_failure),
     (pytorch.HEAD, pytorch.read_failure),
     (collectives.HEAD, collectives.read_failure),
 )
 _WORDS = (  # one of these is in every line that a reader's head finds: a cheap test before it
     "memory", "alloc", "gpu ram", "dispatched on", "exhausted", "error", "exit", "return code", "sig", "kill", "nccl", "cuda", "watchdog", "timed out",
-    "kv cache", "seq len", "sampler", "graph failed",
+    "kv cache", "seq len", "sampler", "graph failed", "batch size found", "abruptly",
     "kernel", "session crashed", "bus error", "no space", "connection reset", "out of", "cublas", "cudnn", "memory_utilization", "mem-fraction",
 )  # fmt: skip
 _NOT_FAILURES = lazily(r"KeyboardInterrupt|SystemExit|StopIteration|GeneratorExit|Warning$")

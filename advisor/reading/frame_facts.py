@@ -47,10 +47,28 @@ _PROVES: tuple[tuple[str, str, object], ...] = (
 _COMPILED = tuple((lazily(pattern), field, value) for pattern, field, value in _PROVES)
 
 
+_ENGINE = lazily(r"^(vllm|sglang)/")
+_TRAINS = lazily(r"^(?:trl|unsloth(?:_zoo)?|llamafactory|swift|axolotl)/.*train|^transformers/trainer\.py")
+
+
+def _engine_within(failure: Failure) -> Iterator[Ranked]:
+    """An engine's frames inside a trainer's: it runs in the trainer's own process, on the same card."""
+    trains = next((i for i, f in enumerate(failure.frames) if _TRAINS.search(f.file)), None)
+    engine = next((f for f in failure.frames[trains:] if _ENGINE.search(f.file)), None) if trains is not None else None
+    if trains is not None and engine is not None:
+        why = f"{engine.file} is called by {failure.frames[trains].file}, in one process"
+        name = engine.file.partition("/")[0]
+        for field, value in (("rollout.engine", name), ("rollout.placement", "colocated")):
+            yield Ranked(Fact(field, value, "inferred", engine.where, why, f"{engine.file}:{engine.function}"), GUESS)
+
+
 def facts_of(failures: Sequence[Failure]) -> Iterator[Ranked]:
     """One fact a field, from the first failure's frames that prove it; the most specific framework first."""
     seen: set[str] = set()
     for failure in failures[:4]:
+        if "rollout.engine" not in seen and (found := list(_engine_within(failure))):
+            seen.update(ranked.fact.field for ranked in found)
+            yield from found
         for pattern, field, value in _COMPILED:
             if field in seen:
                 continue

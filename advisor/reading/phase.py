@@ -16,7 +16,7 @@ from advisor.reading.pattern import pattern as lazily
 _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (phase, lazily(pattern, re.IGNORECASE))
     for phase, pattern in (
-        ("merge", r"merge_and_unload|merge_adapter|unload_and_optionally_merge|save_pretrained_merged|export_model\b|merge_lora"),
+        ("merge", r"merge_and_unload|merge_adapter|add_weighted_adapter|unload_and_optionally_merge|save_pretrained_merged|export_model\b|merge_lora"),
         (
             "save",
             r"_save_checkpoint|save_checkpoint|save_model\b|save_pretrained|save_16bit_model|save_fp16_model|_zero3_consolidated|consolidated_16bit|"
@@ -28,7 +28,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "resume",
             r"torch\.load\([^)]*(?:resume|ckpt|checkpoint)|load_checkpoint|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|load_fsdp_(?:model|"
             r"optimizer)|resume_from_checkpoint\(|:_?resume_from_checkpoint: |"
-            r"load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|load_opt(?:im(?:izer)?)?_states?\b|"
+            r":_load_best_model\b|load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|load_opt(?:im(?:izer)?)?_states?\b|"
             r":restore_\w+|restore_checkpoint|resume_checkpoint",
         ),
         (
@@ -40,7 +40,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "rollout",
-            r"unwrap_model_for_generation|generate_sequences|_generate_and_score_completions|:generate_rollouts|:make_experience|:_generate\b|unwrapped_model\.generate|"
+            r"unwrap_model_for_generation|generate_sequences|:batch_generation\b|_generate_and_score_completions|:generate_rollouts|:make_experience|:_generate\b|unwrapped_model\.generate|"
             r"llm\.generate|vllm/v1/worker\S*:execute_model|"
             r"generation/utils\.py:(?:generate|_sample|_greedy_search|_beam_search)|:rollout\b|determine_num_available_blocks|initialize_kv_cache|"
             r"capture_model|profile_run",
@@ -52,7 +52,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"inference_on_dataset|evaluation/evaluator\.py|:(?:single|multi)_gpu_test\b|runner/loops\.py:run_iter: \S+ = self\.runner\.model\.(?:val|test)_|"
             r":after_(?:train|val|test)_(?:epoch|iter): .*evaluat|_eval_model\b|"
             # a script's own loop: a function named for it outside test files, or a call that is handed a validation loader and no training loader
-            r"^(?!test_|tests/)[^:]{1,200}:(?:do_|run_|_)?(?:test|valid|validate|validation|eval|evaluate|evaluation|val)"
+            r"^(?!test_|tests/)[^:]{1,200}:(?:do_|run_|log_|_)?(?:test|valid|validate|validation|eval|evaluate|evaluation|val)"
             r"(?:_(?:epoch|one_epoch|loop|model|predictions?|loss|iter|batch|set|metrics?|scores?|net|network|acc\w*|all|ddp))?: |"
             r"^(?!.*train)[^:]{1,200}:[\w<>]{1,80}: .*\b(?:val|valid|validation|test|eval)_?(?:data_?)?loader\b|\bevaluator\.\w+\(",
         ),
@@ -65,7 +65,8 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"accelerator\.prepare\(|[:.]_prepare_deepspeed|[:.]_prepare_fsdp|_create_fp32_partitions|_setup_for_real_optimizer|fsdp2_prepare_model|:prepare_model|init_model|:_init_model|"
             r"FullyShardedDataParallel\(|fully_shard\(|:fully_shard|"
             r"fully_sharded_data_parallel\.py:__init__|distributed\.py:__init__|initialize_optimizer_states|_place_model|_move_model_to_device|"
-            r"self\.module\.to\(self\.device\)|get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict|:init_adapter\b|"
+            r"resize_token_embeddings|preprocess_corda|initialize_lora_eva|get_eva_state_dict|create_ref(?:erence)?_model|EMAModel\(|AveragedModel\(|"
+            r":cast_(?:training|trainable)_param\w*|self\.module\.to\(self\.device\)|get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict|:init_adapter\b|"
             r"nn/modules/module\.py:(?:to|cuda|float|half|bfloat16)\b",
         ),
     )

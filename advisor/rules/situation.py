@@ -152,6 +152,12 @@ def smallest_batch(run: Run) -> str | None:
     return "the micro batch is 1 and checkpointing is on already" if least and (run.job.batch.seq_len or 0) <= 2048 else None
 
 
+def not_one_sample(evidence: Evidence) -> str | None:
+    """Whether every batch size was tried down to none (accelerate's find_executable_batch_size says so itself)."""
+    failure = evidence.failure
+    return "every batch size was tried, down to none" if failure is not None and dict(failure.details).get("what") == "one sample" else None
+
+
 def weight_bytes(run: Run, width: float | None = None, evidence: Evidence | None = None) -> int | None:
     """All weights of the model at a width (bytes a parameter; that of ``precision.weights`` where none is given)."""
     count = parameters(run, evidence)

@@ -127,11 +127,13 @@ RULE = Rule(
             "checkpointing-broken-says",
             3.5,
             "the library says that it does not checkpoint",
-            "transformers: 'does not support gradient checkpointing'; TE and remote code print alike",
+            "transformers, LLaMA-Factory: 'does not support gradient checkpointing'; TE and remote code print alike; unsloth models/_utils.py: "
+            "'could not turn on gradient checkpointing (...); training without it'",
             pattern=(
                 r"does not support gradient checkpointing|[Gg]radient checkpointing (is|was|will be) "
                 r"(disabled|ignored|not (supported|applied|effective|active|used|working))|"
-                r"[Cc]heckpointing .{0,30}(has no effect|not supported)"
+                r"[Cc]heckpointing .{0,30}(has no effect|not supported)|"
+                r"could not (turn on|enable) (gradient|activation) checkpointing|\btraining without (gradient|activation) checkpointing\b"
             ),
         ),
         Mark(

@@ -21,7 +21,9 @@ _MAKES = (
     r"get_batch_logps|selective_log_softmax|entropy_from_logits|logprobs_from_logits|log_probs_from_logits|gather_log_probabilities|shift_logits|self\.(lm_head|output)\(|"
     r"logits\s*=\s*logits\s*/|loss(?:es)?/\w*(?:ce|cross_entropy|xent)\w*\.py:|vocab_parallel_(?:cross_entropy|softmax|log_softmax|log_?probs?|entropy)|"
     r"(?<![\w.])logits\s?[-+*/]\s?\w|(?<![\w.])logits\.(?:sub|exp|div|mul|softmax|log_softmax|logsumexp)_?\(|logits_to_log_?probs|"
-    r"logits\s*=\s*self\.(lm_head|output|head|score|proj)|compute_logits"
+    r"logits\s*=\s*self\.(lm_head|output|head|score|proj)|compute_logits|"
+    # accelerate widens what a forward pass returns: of a language model the logits
+    r"utils/operations\.py:_?convert_to_fp32\b|ConvertOutputsToFp32"
 )
 _MADE = pattern(_MAKES, re.IGNORECASE)
 # a router's logits have the experts as their last dimension, an attention's the sequence
@@ -41,6 +43,9 @@ def _still_inside(evidence: Evidence) -> bool:
     return any(_INSIDE.search(text) for text in described[made[-1] + 1 :]) and not any("loss" in text.lower() for text in described[made[-1] + 1 :])
 
 
+_KEPT_SCORES = pattern(r"generation/utils\.py:_\w+: .*\+= ")
+
+
 def _innermost(_run: Run, evidence: Evidence) -> str | None:
     """The last frame outside torch works on logits or what is made of them, by the names that it uses."""
     failure = evidence.failure
@@ -48,6 +53,8 @@ def _innermost(_run: Run, evidence: Evidence) -> str | None:
     if any(_MADE.search(f"{f.file}:{f.function}: {f.code}") for f in frames):
         return None  # a mark of its own
     last = next((f for f in reversed(frames) if not f.file.startswith("torch/")), None)
+    if last is not None and _KEPT_SCORES.search(f"{last.file}:{last.function}: {last.code}"):
+        return None  # one token's, small by themselves: what fills the card are all that were kept
     named = last is not None and (_OF_LOGITS.search(last.code) or (not last.code and _OF_LOGITS.search(last.function)))
     return f"{last.where}: what fails works on logits or log-probabilities" if last is not None and named else None
 
@@ -156,6 +163,15 @@ RULE = Rule(
             pattern=_MAKES,
             on="frame",
             when=lambda _, e: None if _still_inside(e) else "",
+        ),
+        Mark(
+            "logits-collected",
+            3.0,
+            "DataParallel collects the outputs of all cards on the first one",
+            "torch/nn/parallel/data_parallel.py forward: self.gather(outputs, self.output_device); of a language model they are its logits",
+            pattern=r"nn/parallel/(?:data_parallel\.py:forward: .*gather|scatter_gather\.py:gather|_functions\.py:forward: .*gather|comm\.py:gather)",
+            on="frame",
+            when=lambda run, e: "" if run.architecture is not None or any(f.file.startswith("transformers/") for f in e.frames) else None,
         ),
         Mark(
             "logits-shape",

@@ -111,6 +111,14 @@ def _reference(run: Run, _evidence: Evidence) -> str | None:
     return f"{run.job.objective} compares with a frozen reference: one more copy is that first of all" if trains_all else None
 
 
+_OF_PEFT = pattern(r"modules_to_save|ModulesToSave|peft/utils/other\.py")
+
+
+def _of_peft(evidence: Evidence) -> bool:
+    """Whether the module that is copied is one that peft trains beside the adapters (``ModulesToSaveWrapper.update``): a cause of its own."""
+    return any(_OF_PEFT.search(f"{f.file}: {f.code}") for f in evidence.frames)
+
+
 _TWO = pattern(
     r"\b(?:allocated|resident|used?|holds?|memory)\b[^\n]{0,30}?(\d{1,4}(?:\.\d{1,2})?)\s?(?:GiB|GB)\b[^\n]{0,30}\b(?:model|weights|parameters|checkpoint)\b"
     r"[^\n]{0,20}?(\d{1,4}(?:\.\d{1,2})?)\s?(?:GiB|GB)\b",
@@ -224,7 +232,39 @@ RULE = Rule(
             "a second model is kept on purpose: an average or a copy",
             "torch.optim.swa_utils.AveragedModel and EMA classes deep-copy the module to its device",
             pattern=r"deepcopy\(\s*([\w.]+\(\s*)?(self\.)?\w*(model|net|module)\b|parameter\.py:__deepcopy__|AveragedModel\(|\bEMA\(|EMAModel\(|ema_model\s*=|swa_utils",
-            when=lambda run, _: "" if run.job.objective not in ("dpo", "kto", "grpo", "ppo", "rloo") else None,
+            when=lambda run, e: "" if run.job.objective not in ("dpo", "kto", "grpo", "ppo", "rloo") and not _of_peft(e) else None,
+        ),
+        Mark(
+            "duplicate-layout-average-step",
+            3.0,
+            "a moving average of the weights is being updated or stored",
+            "diffusers training_utils.py EMAModel.step, store, load_state_dict; timm ModelEmaV2.update; torch swa_utils update_parameters: each weight again",
+            pattern=(
+                r"(?:^|[\s.(])(?:\w*_)?ema(?:_\w+)?\.(?:step|update\w*|store|restore|copy_to|load_state_dict)\(|"
+                r":update_(?:ema|average)\w*|:ema_update\w*|:update_parameters\b"
+            ),
+            on="frame",
+        ),
+        Mark(
+            "duplicate-layout-whole-update",
+            3.2,
+            "the adapter's update is formed at the full size of the weights in the forward pass",
+            "peft tuners/lora/layer.py ParamWrapper._activate_lora (target_parameters): the update of all experts, as large as their weights, is kept for the "
+            "backward pass",
+            pattern=r"tuners/lora/layer\.py:_activate_lora\b",
+            on="frame",
+            when=lambda _, e: "" if in_phase(e, "forward", "backward", None) else None,
+        ),
+        Mark(
+            "duplicate-layout-by-token",
+            3.2,
+            "the weights of the chosen experts are copied for each token",
+            "transformers integrations/moe.py batched_mm_experts_forward: an index by token and expert copies a whole matrix for each pair",
+            pattern=(
+                r"batched_mm_experts_forward: \w+ = [\w.]*(?:proj|weight)\w*\[\w*(?:expert|idx|index)\w*\]|"
+                r":forward: \w*weights? = self\.\w*(?:proj|weight)\w*\[\w*expert\w*\]"
+            ),
+            on="frame",
         ),
         Mark(
             "duplicate-layout-orders",

@@ -156,6 +156,14 @@ RULE = Rule(
             on="frame",
         ),
         Mark(
+            "eval-accumulation-generated",
+            4.0,
+            "generation keeps what each new token's step returns",
+            "transformers generation/utils.py _sample, _beam_search: output_scores, output_logits, output_hidden_states, output_attentions: a piece a token",
+            pattern=r"generation/utils\.py:_\w+: \w*(?:scores|logits|hidden_states|attentions) \+= ",
+            on="frame",
+        ),
+        Mark(
             "eval-accumulation-metrics",
             2.0,
             "it happens only with a metric that takes predictions: without one the trainer keeps losses alone",

@@ -91,6 +91,16 @@ RULE = Rule(
             ),
         ),
         Mark(
+            "resume-on-device-safetensors",
+            2.5,
+            "saved weights are read on the card while the model is there",
+            "safetensors/torch.py load_file, load_model: a tensor on the device for each saved one; peft utils/save_and_load.py load_peft_weights reads to the "
+            "first card unless it is told a device",
+            pattern=r"safetensors/torch\.py:load_(?:file|model)|load_peft_weights",
+            on="frame",
+            when=lambda _, e: "" if in_phase(e, "resume") else None,
+        ),
+        Mark(
             "resume-on-device-optimizer",
             2.5,
             "the optimizer's saved state is loaded",

@@ -96,10 +96,12 @@ RULE = Rule(
             "rollout-budget-frame",
             3.5,
             "the engine sizes or fills its cache",
-            "vLLM worker.determine_available_memory, profile_run, initialize_kv_cache; SGLang init_memory_pool",
+            "vLLM worker.determine_available_memory, profile_run, initialize_kv_cache; SGLang init_memory_pool; transformers generation/continuous_batching "
+            "PagedAttentionCache: a share of the free memory at once",
             pattern=(
                 r"_initialize_kv_caches|determine_(available_memory|num_available_blocks)|raise_if_cache_size_invalid|profile_run|init_memory_pool|"
-                r"initialize_kv_cache|_dummy_sampler_run|capture_model|_allocate_kv_cache|_init_cache_engine|cache_engine\.py:__init__"
+                r"initialize_kv_cache|_dummy_sampler_run|capture_model|_allocate_kv_cache|_init_cache_engine|cache_engine\.py:__init__|"
+                r"continuous_batching/cache\.py:__init__"
             ),
             on="frame",
         ),

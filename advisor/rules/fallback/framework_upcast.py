@@ -120,10 +120,11 @@ RULE = Rule(
             "framework-upcast-warning",
             4.0,
             "the wrapper says that it widened parameters",
-            "accelerate accelerator.py: 'Upcasted low precision parameters in <class> because mixed precision turned on in FSDP'",
+            "accelerate accelerator.py: 'Upcasted low precision parameters in <class> because mixed precision turned on in FSDP'; unsloth models/rl.py: "
+            "'Switching to float32 training since model cannot work with float16'",
             pattern=(
                 r"[Uu]pcast(ed|ing)? (of )?(low precision|all)|parameters? (was|were) (up)?cast to (fp|"
-                r"float)32"
+                r"float)32|\b[Ss]witching to (?:float32|fp32) training\b"
             ),
         ),
         Mark(
@@ -156,7 +157,9 @@ RULE = Rule(
             2.5,
             "the failure comes where parameters are cast",
             "accelerate fsdp2_prepare_model / Accelerator.prepare_model; DeepSpeed _configure_optimizer; peft cast_adapter_dtype; LLaMA-Factory adapter.py",
-            pattern=r"fsdp2_prepare_model|cast_adapter_dtype|upcast|_cast_to_fp32|to\(torch\.float32\)",
+            # the wrapper that casts also shards and loads: its own frame tells only where it stands at the cast
+            pattern=r":fsdp2_prepare_model: (?:.*float32|$)|cast_adapter_dtype|upcast|_cast_to_fp32|to\(torch\.float32\)|"
+            r":(?:cast_(?:training|trainable)_param\w*|_?convert_(?:embedding\w*|module\w*|param\w*)_dtypes?)\b",
             on="frame",
             when=lambda _, e: None if any("other.py" in f.file for f in e.frames) else "",
         ),

@@ -86,6 +86,25 @@ RULE = Rule(
             pattern=r"prepare_model_for_(kbit|int8)_training.*float32|utils/other\.py:prepare_model_for_(kbit|int8)_training|_prepare_model_for_kbit_training",
             on="frame",
         ),
+        Mark(
+            "kbit-upcast-tables-cast",
+            4.5,
+            "embedding and output layer of a quantised model are being cast",
+            "axolotl loaders/model.py _convert_embedding_modules_dtype: fp32 for a quantised base unless embeddings_skip_upcast is set",
+            pattern=r":_?convert_embedding\w*_dtypes?\b",
+            on="frame",
+            when=lambda run, _: "" if run.job.method.base in QUANTISED else None,
+        ),
+        Mark(
+            "kbit-upcast-silently",
+            1.2,
+            "what comes to the attention of a quantised model is fp32",
+            "transformers modeling_flash_attention_utils.py: 'The input hidden states seems to be silently casted in float32, this might be related to the "
+            "fact you have upcasted embedding or layer norm layers in float32'",
+            pattern=r"seems to be silently casted in float32",
+            on="line",
+            when=lambda run, _: "" if run.job.method.base in QUANTISED else None,
+        ),
         Mark("kbit-upcast-unquantised", 3.0, "nothing is quantised", "it casts every fp16 and bf16 parameter that is not Params4bit", when=_not_quantised),
         Mark(
             "kbit-upcast-compared",

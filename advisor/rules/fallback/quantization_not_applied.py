@@ -14,6 +14,7 @@ from advisor.rules.situation import QUANTISED, in_phase, near, weight_bytes
 from advisor.run import Run
 from advisor.units import show
 
+QUANTISED_NOTHING = r"\bno (?:weights?|modules?|layers?|parameters?) (?:of \S{1,120} )?(?:was|were) quanti[sz]ed\b"
 FOUR_BIT = ("nf4", "fp4", "gptq-int4", "awq-int4", "mxfp4")
 
 
@@ -133,6 +134,23 @@ RULE = Rule(
             "the loader says that it falls back to 16 bit",
             "transformers quantizer_mxfp4.py: 'MXFP4 quantization requires ... we will default to dequantizing the model to bf16'",
             pattern=r"default to dequantizing the model|dequantiz(e|ing) the model to bf16|will be (loaded|kept) in (bf16|float16|16[- ]bit)",
+        ),
+        Mark(
+            "quantization-not-applied-dequantizes",
+            3.5,
+            "quantised weights are being written again in 16 bit",
+            "transformers PreTrainedModel.dequantize, HfQuantizer._dequantize, integrations/bitsandbytes.py dequantize_and_replace: each layer as a plain one",
+            pattern=r"dequantize_and_replace|modeling_utils\.py:dequantize\b|quantizers/\w+\.py:_?dequantize\b|(?<![\w.])(?:model|base)\.dequantize\(",
+            on="frame",
+        ),
+        Mark(
+            "quantization-not-applied-nothing",
+            4.5,
+            "the loader says that it quantised nothing",
+            "transformers integrations/bitsandbytes.py replace_with_bnb_linear: 'no linear modules were found in your model'; "
+            "unsloth models/loader_utils.py: '4bit loading was on, but no weight of ... was quantized'",
+            pattern=r"\bno linear modules were found in your model\b|" + QUANTISED_NOTHING,
+            on="line",
         ),
         Mark(
             "quantization-not-applied-experts",

@@ -11,7 +11,7 @@ from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import DIVIDES_OPTIMIZER, gpus, gpus_known, in_phase, nearly_full, smallest_batch
+from advisor.rules.situation import DIVIDES_OPTIMIZER, gpus, gpus_known, in_phase, nearly_full, not_one_sample, smallest_batch
 from advisor.run import Run
 
 
@@ -82,6 +82,13 @@ RULE = Rule(
             "with SGD it trains",
             "torch.optim.SGD keeps one state a parameter at most, Adam two: everything else of the run is the same",
             when=_with_sgd,
+        ),
+        Mark(
+            "optimizer-state-not-one-sample",
+            1.8,
+            "not even one sample fits",
+            "accelerate utils/memory.py find_executable_batch_size halves the batch until it is none: what does not depend on the batch fills the card",
+            when=lambda run, e: not_one_sample(e) if run.job.method.kind == "full" else None,
         ),
         Mark("optimizer-state-step", 0.8, "in the step", "the failing phase", when=_stepping),
         Mark(

@@ -27,8 +27,10 @@ RULE = Rule(
             "projection-temporary-frame",
             4.5,
             "a decomposition is being computed",
-            "galore_torch/galore_projector.py get_orthogonal_matrix: torch.linalg.svd; peft PiSSA, OLoRA, CorDA initialisations",
-            pattern=r"galore_projector|get_orthogonal_matrix|linalg\.(svd|qr|eigh)|svd_lowrank|pissa_init|olora_init|corda_init|eva_init|low_rank_projector",
+            "galore_torch/galore_projector.py get_orthogonal_matrix: torch.linalg.svd; peft PiSSA, OLoRA, CorDA, EVA initialisations: a decomposition of each "
+            "weight, or of the covariance of its inputs (tuners/lora/corda.py calib_cov_distribution, utils/incremental_pca.py)",
+            pattern=r"galore_projector|get_orthogonal_matrix|linalg\.(svd|qr|eigh)|svd_lowrank|pissa_init|olora_init|corda_init|eva_init|low_rank_projector|"
+            r"tuners/lora/(?:corda|eva)\.py:|incremental_pca\.py:",
         ),
         Mark("projection-temporary-vocabulary", 1.0, "a vocabulary-sized matrix", "torch.linalg.svd(full_matrices) returns square factors", when=_vocabulary),
     ),

@@ -8,10 +8,11 @@ from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.rules import counters, snapshots, spreading
 from advisor.rules.estimating import ledger_of
+from advisor.rules.fallback.quantization_not_applied import QUANTISED_NOTHING
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import gpus, in_phase, sharded
+from advisor.rules.situation import gpus, in_phase, not_one_sample, sharded
 from advisor.run import Run
 from advisor.units import GIB, show
 
@@ -88,9 +89,16 @@ RULE = Rule(
             -3.0,
             "they are larger than they were meant to be",
             "transformers quantizer_mxfp4.py: 'we will default to dequantizing the model to bf16'",
-            pattern=r"default to dequantizing the model|dequantiz(?:e|ing) the model to bf16",
+            pattern=r"default to dequantizing the model|dequantiz(?:e|ing) the model to bf16|" + QUANTISED_NOTHING,
         ),
         Mark("weights-loading", 1.0, "while loading", "the failing phase", when=_loading),
+        Mark(
+            "weights-not-one-sample",
+            2.2,
+            "not even one sample fits",
+            "accelerate utils/memory.py find_executable_batch_size halves the batch until it is none: what does not depend on the batch fills the card",
+            when=lambda _, e: not_one_sample(e),
+        ),
         Mark("weights-slack", 3.0, "no slack", "accelerate get_max_memory leaves room only where none is given", when=_no_slack),
         Mark(
             "weights-filled",

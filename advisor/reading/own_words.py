@@ -1,0 +1,40 @@
+"""Shortages that a library reports in words of its own, with no allocator's text in them.
+
+Sources: accelerate ``utils/memory.py`` find_executable_batch_size ("No executable batch size found, reached zero."); transformers ``trainer.py``
+_evaluate ("Evaluation hit an out-of-memory error."); datasets ``utils/py_utils.py`` iflatmap_unordered ("One of the subprocesses has abruptly died
+during map operation"); CPython ``concurrent/futures/process.py`` ("A process in the process pool was terminated abruptly"); Apache Arrow
+``memory_pool.cc`` ("malloc of size n failed", as pyarrow.lib.ArrowMemoryError); Rust's standard library, in which tokenizers and polars are written
+("memory allocation of n bytes failed").
+"""
+
+from __future__ import annotations
+
+import re
+
+from advisor.reading.found import Found
+from advisor.reading.pattern import pattern as lazily
+from advisor.units import Size
+
+HEAD = lazily(
+    r"No executable batch size found|Evaluation hit an out-of-memory error|subprocesses has abruptly died|process pool was terminated abruptly|"
+    r"ArrowMemoryError|\b(?:malloc|realloc) of size \d{1,20} failed|\bmemory allocation of \d{1,20} bytes failed",
+    re.IGNORECASE,
+)
+_ONE = lazily(r"No executable batch size found", re.IGNORECASE)
+_EVALUATION = lazily(r"Evaluation hit an out-of-memory error", re.IGNORECASE)
+_WORKER = lazily(r"subprocesses has abruptly died|process pool was terminated abruptly", re.IGNORECASE)
+_HOST = lazily(r"(?:malloc|realloc) of size (\d{1,20}) failed|memory allocation of (\d{1,20}) bytes failed|ArrowMemoryError", re.IGNORECASE)
+
+
+def read_failure(text: str) -> Found | None:
+    """The card's or the host's shortage; ``details``: what the words say was tried or lost."""
+    if _ONE.search(text) is not None:
+        return Found("gpu-memory", details=(("what", "one sample"),))
+    if _EVALUATION.search(text) is not None:
+        return Found("gpu-memory", details=(("what", "evaluation"),), phase="eval")
+    if _WORKER.search(text) is not None:
+        return Found("host-memory", "cpu", details=(("what", "worker gone"),))
+    if (host := _HOST.search(text)) is not None:
+        asked = host[1] or host[2]
+        return Found("host-memory", "cpu", sizes={"requested": Size(int(asked), 0)} if asked else {}, details=(("what", "host allocation"),))
+    return None
