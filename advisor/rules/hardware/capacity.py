@@ -1,4 +1,4 @@
-"""The job does not fit these cards in any reasonable form."""
+"""As it trains now, the job does not fit these cards, however its state is divided over them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _leaner(run: Run, evidence: Evidence) -> str | None:
 RULE = Rule(
     id="capacity",
     tier="hardware",
-    title="The job is too large for these cards in any reasonable form",
+    title="As it trains now, the job is too large for these cards, however it is divided",
     cleared="The job can be made to fit these cards.",
     prior=-1.5,
     needs=("model.name", "parallel.strategy"),
