@@ -20,16 +20,29 @@ PART_WORDS = {
     "rollout-weights": "the engine's weights",
     "rollout-cache": "the engine's cache",
 }
+PHASE_WORDS = {
+    "loss": "the loss",
+    "step": "the optimizer step",
+    "forward": "the forward pass",
+    "backward": "the backward pass",
+    "rollout": "generation",
+    "eval": "evaluation",
+}
 NEGLIGIBLE = 1 << 20
 
 
 def saving(before: Ledger, after: Ledger, used_before: int, used_after: int) -> str:
-    """Which parts at the peak became smaller, or larger: ``Takes 12.1 GiB off the peak (activations 20.3 GiB to 8.2 GiB).``"""
+    """Which parts at the peak became smaller, or larger: ``Takes 12.1 GiB off the peak (activations 20.3 GiB to 8.2 GiB).``
+
+    Where the peak moves to another phase, the parts are those of the phase in which it was: at the new one others are alive.
+    """
     now, then = before.peak(), after.peak()
     off = now.bytes - then.bytes
     if off > NEGLIGIBLE:
-        moment = f" The peak moves from {now.phase} to {then.phase}." if now.phase != then.phase else ""
-        return f"Takes {show(off)} off the peak{_moved(before.by_part(), after.by_part(), now.bytes)}.{moment}"
+        if now.phase == then.phase or now.phase not in after.phases():
+            return f"Takes {show(off)} off the peak{_moved(before.by_part(), after.by_part(), now.bytes)}."
+        there = _moved(before.by_part(), after.by_part(after.peak((now.phase,)).moment.id), now.bytes, when=f"{_at(now.phase)}: ")
+        return f"Takes {show(off)} off the peak{there}. The peak moves from {_named(now.phase)} to {_named(then.phase)}."
     if off < -NEGLIGIBLE:
         return f"Adds {show(-off)} to the peak{_moved(before.by_part(), after.by_part(), now.bytes, both=True)}."
     if used_before - used_after > NEGLIGIBLE:
@@ -37,12 +50,12 @@ def saving(before: Ledger, after: Ledger, used_before: int, used_after: int) -> 
     return f"The peak {_at(now.phase)} stays.{_elsewhere(before, after)}"
 
 
-def _moved(parts: Mapping[str, int], later: Mapping[str, int], peak: int, *, both: bool = False) -> str:
-    """`` (activations 20.3 GiB to 8.2 GiB, ...)``: at most three parts that shrank, and, with ``both``, those that grew."""
+def _moved(parts: Mapping[str, int], later: Mapping[str, int], peak: int, *, both: bool = False, when: str = "") -> str:
+    """`` (activations 20.3 GiB to 8.2 GiB, ...)``: at most three parts that shrank, and, with ``both``, those that grew. ``when``: said before them."""
     names = {*parts, *later}
     moved = sorted(((parts.get(p, 0) - later.get(p, 0), p) for p in names), key=lambda x: -abs(x[0]) if both else -x[0])
     told = [f"{PART_WORDS.get(p, p)} {show(parts.get(p, 0))} to {show(later.get(p, 0))}" for d, p in moved if (abs(d) if both else d) > 0.02 * max(1, peak)]
-    return f" ({', '.join(told[:3])})" if told else ""
+    return f" ({when}{', '.join(told[:3])})" if told else ""
 
 
 def _elsewhere(before: Ledger, after: Ledger) -> str:
@@ -62,9 +75,11 @@ def bounded(before: Ledger, after: Ledger) -> str:
 
 
 def _at(phase: str) -> str:
-    return {"loss": "at the loss", "step": "in the optimizer step", "forward": "in the forward pass", "backward": "in the backward pass"}.get(
-        phase, f"in {phase}"
-    )
+    return f"{'at' if phase == 'loss' else 'in'} {_named(phase)}"
+
+
+def _named(phase: str) -> str:
+    return PHASE_WORDS.get(phase, phase)
 
 
 def host(before: Candidate, after: Candidate, end: Candidate | None = None) -> str:
@@ -133,10 +148,10 @@ def spoken(technique: str, title: str) -> str:
 
 
 def without_estimate(missing: Sequence[str]) -> str:
-    """Why there is no plan: only what is missing is named. ``missing``: fields of the job that decide the estimate."""
+    """Why no change has a figure: only what is missing is named. ``missing``: fields of the job that decide the estimate."""
     named = {"model": "the model", "batch.micro_batch": "the micro batch", "batch.seq_len": "the sequence length"}
     wanted = [says for field, says in named.items() if any(m == field or m.startswith(f"{field}.") for m in missing)]
     if not wanted:
-        return "No plan can be made: this run cannot be estimated."
+        return "How much a change saves cannot be told: this run cannot be estimated."
     listed = wanted[0] if len(wanted) == 1 else f"{', '.join(wanted[:-1])} and {wanted[-1]}"
-    return f"No plan can be made before {listed} {'is' if len(wanted) == 1 else 'are'} known."
+    return f"How much a change saves cannot be told before {listed} {'is' if len(wanted) == 1 else 'are'} known."

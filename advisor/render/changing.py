@@ -45,6 +45,8 @@ def place(layer: str) -> str:
 
     if layer in ("script", "custom"):
         return _OWN
+    if layer == "shell":
+        return "In a shell"
     try:
         title = str(knowledge.load_yaml("frameworks", f"{layer}.yaml").get("title") or layer)
     except knowledge.KnowledgeError:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import streamlit as st
 
+from advisor.diagnosis.remedying import OTHERWISE
 from advisor.planner.together import Together
 from advisor.render import words
 from advisor.render.changing import cost, effects, place, sizes
@@ -27,8 +28,9 @@ def show_first(report: Report) -> None:
     if step is None or report.verdict in ("fits", "not-memory"):
         return
     price = f" {both} allocated, estimated." if (both := sizes(step)) else ""
-    rest = len(report.plan.steps) - 1
-    more = f" {rest} more change{'s' if rest > 1 else ''} after it." if rest else ""
+    rest = report.plan.steps[1:]
+    after = sum(not other.why.startswith(OTHERWISE) for other in rest)
+    more = f" {after} more change{'s' if after > 1 else ''} after it." if after else " Or another in its place." if rest else ""
     st.markdown(f":material/arrow_forward: **Change first: {plain(step.title)}.**{_one_line(step)}{price}{more} [To the lines](#{ANCHOR})")
 
 

@@ -245,9 +245,7 @@ def test_a_question_about_what_was_seen_is_answered_or_left_open() -> None:
     assert not at.exception and not any(b.key == f"seen:{asked.answers[0].mark}" and b.label == asked.answers[0].says for b in at.button)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "column"), [("cards", None, "Sources"), ("models", None, "Source"), ("frameworks", None, "Source"), ("frameworks", "trl", None)]
-)
+@pytest.mark.parametrize(("kind", "name", "column"), [("models", None, "Source"), ("frameworks", None, "Source"), ("frameworks", "trl", None)])
 def test_every_list_of_the_library_says_where_it_was_read(kind: str, name: str | None, column: str | None) -> None:
     at = app().run()
     at.switch_page("../../pages/library.py")
@@ -297,3 +295,13 @@ def test_what_is_no_memory_error_is_not_asked_for_assumptions() -> None:
     at = pasted("RuntimeError: mat1 and mat2 shapes cannot be multiplied (32x4096 and 1024x512)")
     heads = [h.value for h in at.header]
     assert "What was assumed" not in heads and not any("change" in h for h in heads) and "Take it with you" in heads
+
+
+def test_a_second_step_that_is_a_choice_is_not_said_to_come_after() -> None:
+    at = app().run()
+    at.button(key="sample:5-card-not-empty").click().run()
+    first = next(m.value for m in at.markdown if "Change first:" in m.value)
+    assert "Or another in its place." in first and "after it" not in first
+    at = app().run()
+    at.button(key="sample:1-loss-qlora").click().run()
+    assert "1 more change after it." in next(m.value for m in at.markdown if "Change first:" in m.value)
