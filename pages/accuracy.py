@@ -3,7 +3,7 @@
 import streamlit as st
 
 from advisor.views.warming import scored
-from advisor.views.words import plain, table
+from advisor.views.words import BROKEN_LINES, plain, table
 
 METRICS = {
     "max_allocated": "allocated by PyTorch",
@@ -106,11 +106,11 @@ if cases:
         [
             {
                 "Error": c["ape"],
-                "Run": c["id"],
                 "Measured": c["measured_gib"],
                 "Estimated": c["predicted_gib"],
                 "Low": c["low_gib"],
                 "High": c["high_gib"],
+                "Run": c["id"],
                 "What was read": METRICS.get(c["metric"], c["metric"]),
                 "Source": c["source"],
                 "Where": c["where"],
@@ -118,11 +118,18 @@ if cases:
             for c in listed
         ],
         column_config={
-            "Error": st.column_config.NumberColumn(format="%.1f%%", help="Difference of estimate and measurement, in percent of the measurement."),
-            **{name: st.column_config.NumberColumn(format="%.1f GiB") for name in ("Measured", "Estimated", "Low", "High")},
+            "Error": st.column_config.NumberColumn(width=66, format="%.1f%%", help="Difference of estimate and measurement, in percent of the measurement."),
+            **{name: st.column_config.NumberColumn(width=86, format="%.1f GiB") for name in ("Measured", "Estimated")},
+            "Low": st.column_config.NumberColumn(width=80, format="%.1f GiB", help="The low end of the estimate's range."),
+            "High": st.column_config.NumberColumn(width=86, format="%.1f GiB", help="The high end of the estimate's range."),
+            "Run": st.column_config.TextColumn(width=240),
+            "What was read": st.column_config.TextColumn(width=156, help="The counter that was published."),
+            "Source": st.column_config.TextColumn(width=150),
+            "Where": st.column_config.TextColumn(width=340),
         },
+        row_height=BROKEN_LINES,
         hide_index=True,
-        height=520,
+        height=640,
         alt="The measured runs, worst estimate first.",
     )
 if found["skipped"]:

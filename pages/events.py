@@ -42,7 +42,7 @@ def how_to() -> None:
 
 st.title("Events")
 st.markdown("Watch a run, then open its log: what was held twice, widened, kept or not recomputed, and the line that did it.")
-dropped = st.file_uploader("The log of a watched run", type=["jsonl", "json", "log", "txt", "1", "2"], key="events_file", max_upload_size=MAX_BYTES // 1024**2)
+dropped = st.file_uploader("The log of a watched run", key="events_file", max_upload_size=MAX_BYTES // 1024**2)
 example = dropped is None and "example" in st.query_params
 if dropped is None and not example:
     how_to()

@@ -1,10 +1,13 @@
 """Library: causes, techniques, cards, models and frameworks, each with an address of its own (``?kind=causes&page=logits``)."""
 
+import re
+
 import streamlit as st
 
 from advisor import knowledge
 from advisor.render import words
 from advisor.views.looking import show_found
+from advisor.views.one_card import one_card
 from advisor.views.origins import linked
 from advisor.views.related import show_related
 from advisor.views.shelves import card_table, framework_table, model_table, one_framework, one_model
@@ -12,7 +15,7 @@ from advisor.views.words import plain
 
 UNVERIFIED = "From memory: not read again when this page was written, so check it before you rely on it"
 KINDS = {"causes": "Causes", "techniques": "Techniques", "cards": "Cards", "models": "Models", "frameworks": "Frameworks", "guides": "Guides"}
-ONE = {"models": one_model, "frameworks": one_framework}
+ONE = {"cards": one_card, "models": one_model, "frameworks": one_framework}
 ALL = {"cards": card_table, "models": model_table, "frameworks": framework_table}
 
 
@@ -56,6 +59,13 @@ def told(source: dict) -> str:
     return ", ".join([named, *rest]) + (f". Read: {plain(read)}" if read else "")
 
 
+def under_title(body: str) -> str:
+    """A page's text with its headings a step lower than its title, which they would otherwise look like; code stays as it is."""
+    pieces = body.split("```")
+    pieces[::2] = [re.sub(r"^##(?=#* )", "###", piece, flags=re.MULTILINE) for piece in pieces[::2]]
+    return "```".join(pieces)
+
+
 def article(kind: str, name: str) -> None:
     """One cause, technique or guide: its page of the knowledge base."""
     try:
@@ -68,7 +78,7 @@ def article(kind: str, name: str) -> None:
     st.header(plain(front.get("title") or words.title(kind, name)))
     if tier := front.get("tier"):
         st.caption(f"{words.TIERS.get(str(tier), str(tier))} · {name}")
-    st.markdown(body)
+    st.markdown(under_title(body))
     for example in front.get("examples") or ():
         show_example(str(example))
     show_related(kind, name, front, go)

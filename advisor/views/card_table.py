@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import streamlit as st
 
 from advisor.frontier import OnCard, on_cards
@@ -19,6 +21,7 @@ _WORDS = {
     "ooms": "✗ does not fit",
     "incomplete": "? not known",
 }
+HAS_MEMORY = ", but see below"
 
 
 @st.cache_data(show_spinner=False, max_entries=64)
@@ -50,25 +53,39 @@ def show_cards(run: Run) -> None:
         key=lambda c: (list(_WORDS).index(c[0].verdict), bool(c[1])),  # within one verdict what can compute it first, of these the smallest
     )
     smallest = next((c for c, against in found if c.verdict == "fits" and not against), None)
-    noted = any(against for _, against in found)
     if smallest is not None:
         st.markdown(f"The smallest card that holds it is **{plain(smallest.card.name)}**.")
     else:
         st.markdown("None of these cards holds it like this.")
     st.dataframe(
         [
-            {"Card": c.card.name, "Verdict": _WORDS[c.verdict], "Needs": gib(c.need_bytes, 1), "Usable": gib(c.usable_bytes, 1)}
-            | ({"But": against} if noted else {})
+            {
+                "Card": c.card.name,
+                "Verdict": _WORDS[c.verdict] + (HAS_MEMORY if against else ""),
+                "Needs": gib(c.need_bytes, 1),
+                "Usable": gib(c.usable_bytes, 1),
+            }
             for c, against in found
         ],
         column_config={
             "Needs": st.column_config.NumberColumn(
                 format="%.1f GiB", help="Tensors and the CUDA context. PyTorch's cache comes on top and gives way when the card is full."
             ),
-            "Usable": st.column_config.NumberColumn(format="%.1f GiB"),
-            "But": st.column_config.TextColumn(help="It has the memory, and cannot do what the settings ask for."),
+            "Usable": st.column_config.NumberColumn(format="%.1f GiB", help="What a process can use of the card."),
         },
         hide_index=True,
         height=560,
         alt="The cards with the verdict of this run on it: those that hold it and can compute it first, of these the smallest first.",
     )
+    _show_against(found)
+
+
+def _show_against(found: Sequence[tuple[OnCard, str]]) -> None:
+    """Under the table, because a sentence does not fit a cell: what has the memory and cannot compute it, each reason with its cards."""
+    cards: dict[str, list[str]] = {}
+    for on, against in found:
+        if against:
+            cards.setdefault(against, []).append(on.card.name)
+    if cards:
+        st.markdown("These have the memory, but cannot do what the settings ask for:")
+        st.markdown("\n".join(f"- **{plain(', '.join(names))}**: {plain(reason)}" for reason, names in cards.items()))

@@ -13,6 +13,7 @@ from advisor.views.words import plain
 
 _FITS = {True: "✓ fits", False: "✗ does not fit", None: "? card not known"}
 SHOWN = 60
+MOST_WHOLE = 12  # rows that are shown without scrolling
 
 
 @st.cache_data(show_spinner="Estimating the layouts", max_entries=32)
@@ -76,10 +77,13 @@ def show_layouts(run: Run) -> None:
             "Context": st.column_config.NumberColumn(help="Each sequence is cut into so many pieces."),
             "Pipeline": st.column_config.NumberColumn(help="The layers are cut into so many stages."),
             "Data": st.column_config.NumberColumn(help="So many groups work on different samples."),
+            "Expert": st.column_config.NumberColumn(help="The experts of a layer are spread over so many cards; 1 for a model without experts."),
+            "Checkpointing": st.column_config.TextColumn(help="What is recomputed in the backward pass instead of being kept."),
+            "Step": st.column_config.TextColumn(help="Estimated time of one optimizer step."),
             "Needs": st.column_config.NumberColumn(format="%.1f GiB", help="Estimated, on the fullest card, without PyTorch's cache."),
         },
         hide_index=True,
-        height=min(38 * len(found) + 40, 460),
+        height="content" if len(found) <= MOST_WHOLE else 460,
         alt="Layouts of the run over its cards, those that fit first, with memory and step time.",
     )
     if len(found) > SHOWN:

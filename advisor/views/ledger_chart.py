@@ -5,6 +5,7 @@ The chart is a plain Vega-Lite specification (the language under Altair): buildi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import streamlit as st
@@ -15,6 +16,7 @@ from advisor.units import gib, show
 from advisor.views.words import share, table
 
 OUTLINE = "#8C8C8C"  # 3 to 1 and more on the light and on the dark ground alike
+HARDLY = "rgba(140, 140, 140, 0.08)"
 
 
 def parts_of(ledger: Ledger, phase: str) -> dict[str, int]:
@@ -51,13 +53,12 @@ def specification(ledger: Ledger, usable: int | None) -> dict[str, Any]:
             "color": {
                 "field": "part",
                 "type": "nominal",
-                "scale": {"domain": [words.part(p) for p in present], "range": [words.colour(p) for p in present]},
-                "legend": {"orient": "bottom", "title": None, "columns": 2, "labelLimit": 150, "symbolStrokeWidth": 0},
+                "scale": _colours(present),
+                "legend": _legend(),
             },
             "order": {"field": "order", "type": "quantitative"},
             "stroke": {"condition": {"test": cache, "value": OUTLINE}, "value": "white"},
             "strokeWidth": {"condition": {"test": cache, "value": 1.4}, "value": 0.6},
-            "fillOpacity": {"condition": {"test": cache, "value": 0.08}, "value": 1},
             "opacity": {"condition": {"param": "part", "value": 1}, "value": 0.35},
             "tooltip": [{"field": "phase", "title": "Phase"}, {"field": "part", "title": "Part"}, {"field": "size", "title": "Size"}],
         },
@@ -70,6 +71,26 @@ def specification(ledger: Ledger, usable: int | None) -> dict[str, Any]:
         label = {"type": "text", "align": "right", "baseline": "bottom", "dx": -4, "dy": -3, "color": "#E91E63", "fontWeight": "bold"}
         layers.append({"data": line, "mark": label, "encoding": {"x": at, "y": {"value": 0}, "text": {"field": "says"}}})
     return {"data": {"values": rows}, "layer": layers, "height": {"step": 34}, "padding": {"top": 18}}
+
+
+def _colours(parts: Sequence[str]) -> dict[str, list[str]]:
+    """A colour for each part, the same as everywhere; that of the cache hardly fills its outline, in the bars and in the legend alike."""
+    return {"domain": [words.part(p) for p in parts], "range": [HARDLY if p == "allocator" else words.colour(p) for p in parts]}
+
+
+def _legend() -> dict[str, Any]:
+    """The legend's form: the part that is drawn as an outline is said to be one."""
+    cache = words.part("allocator")
+    return {
+        "orient": "bottom",
+        "title": None,
+        "columns": 2,
+        "labelFontSize": 12,  # as on the axes: two columns go into a phone
+        "labelLimit": 170,
+        "labelExpr": f"datum.label === '{cache}' ? '{cache} (outline)' : datum.label",
+        "symbolStrokeColor": OUTLINE,
+        "symbolStrokeWidth": 1,
+    }
 
 
 def takeaway(ledger: Ledger, usable: int | None) -> str:

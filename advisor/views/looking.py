@@ -18,14 +18,16 @@ from advisor.views.words import plain
 ARTICLES = ("causes", "techniques", "guides")  # kinds whose pages are read as text
 MOST = 12  # hits of a kind that are shown
 _AROUND = 60  # characters of the text on each side of what was found
-_MARKUP = re.compile(r"```.*?```|[`*_#>|\[\]]|\(https?:[^)]*\)", re.DOTALL)
+_HEAD = re.compile(r"^#+ (.+)$", re.MULTILINE)
+# an underscore inside a word belongs to a setting's name
+_MARKUP = re.compile(r"```.*?```|[`*#>|\[\]]|(?<!\w)_|_(?!\w)|\(https?:[^)]*\)", re.DOTALL)
 
 
 class Entry(Struct, frozen=True):
-    """A page, card, model or framework. ``page``: what its address names; ``None`` where its shelf is one table."""
+    """A page, card, model or framework. ``page``: what its address names."""
 
     kind: str
-    page: str | None
+    page: str
     title: str
     named: str  # lower case: id, title and other names
     text: str
@@ -47,7 +49,7 @@ def entries() -> tuple[Entry, ...]:
             front, body = knowledge.page(kind, name)
             title = str(front.get("title") or words.title(kind, name))
             found.append(Entry(kind, name, title, f"{name} {title}".lower(), body))
-    found += [Entry("cards", None, c.name, " ".join((c.id, c.name, *c.aliases)).lower(), "") for c in cards.catalogue().values()]
+    found += [Entry("cards", c.id, c.name, " ".join((c.id, c.name, *c.aliases)).lower(), "") for c in cards.catalogue().values()]
     found += [Entry("models", name, name, name.lower(), "") for name in model_names()]
     return (*found, *(Entry("frameworks", name, name, name.lower(), "") for name in framework_names()))
 
@@ -66,7 +68,7 @@ def look(query: str) -> list[Hit]:
 
 def _excerpt(text: str, wanted: list[str]) -> str:
     """The words around what was found, without markup."""
-    bare = " ".join(_MARKUP.sub("", text).split())
+    bare = " ".join(_MARKUP.sub("", _HEAD.sub(r"\1:", text)).split())
     at = next((place for word in wanted if (place := bare.lower().find(word)) >= 0), 0)
     start, end = max(0, at - _AROUND), at + _AROUND
     return f"{'…' if start else ''}{bare[start:end]}{'…' if end < len(bare) else ''}"
@@ -80,9 +82,15 @@ def show_found(query: str, kinds: dict[str, str], go: Callable[[str, str | None]
     for kind in sorted({h.entry.kind for h in hits}, key=list(kinds).index):
         of_kind = [h for h in hits if h.entry.kind == kind]
         st.header(kinds[kind])
-        for number, hit in enumerate(of_kind[:MOST]):
-            key = f"found:{kind}:{hit.entry.page or number}"
-            st.button(plain(hit.entry.title), key=key, on_click=go, args=(kind, hit.entry.page), type="tertiary", icon=":material/article:")
+        for hit in of_kind[:MOST]:
+            st.button(
+                plain(hit.entry.title),
+                key=f"found:{kind}:{hit.entry.page}",
+                on_click=go,
+                args=(kind, hit.entry.page),
+                type="tertiary",
+                icon=":material/article:",
+            )
             if hit.excerpt:
                 st.caption(plain(hit.excerpt))
         if len(of_kind) > MOST:

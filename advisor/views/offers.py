@@ -15,7 +15,7 @@ from advisor.render import words
 from advisor.share import link
 from advisor.speed import step_time
 from advisor.units import gib, show
-from advisor.views.words import plain
+from advisor.views.words import BROKEN_LINES, plain
 
 _UNITS = (("hours", 1.0), ("minutes", 60.0), ("seconds", 3600.0))
 
@@ -68,8 +68,17 @@ def taking(hours: Range | None) -> str:
 
 def changed(offer: Offer) -> str:
     """What was changed so that it fits, and how the batch was cut to the cards."""
-    made = ", ".join(words.title("techniques", name) for name in offer.changes) or "As written"
-    return f"{made}; {offer.batch}" if offer.batch else made
+    return _how(offer, [words.title("techniques", name) for name in offer.changes])
+
+
+def _briefly(offer: Offer) -> str:
+    """The same in a cell: a technique by its name, without the words that explain it."""
+    return _how(offer, [words.title("techniques", name).split(":")[0] for name in offer.changes])
+
+
+def _how(offer: Offer, made: Sequence[str]) -> str:
+    said = ", ".join(made) or "As written"
+    return f"{said}; {offer.batch}" if offer.batch else said
 
 
 def ranked(offers: Sequence[Offer]) -> list[Offer]:
@@ -140,7 +149,7 @@ def _table(found: Sequence[Offer], wishes: Wishes) -> None:
             "Verdict": words.VERDICTS[o.verdict] + (f", {over}" if (over := wishes.over(o)) else ""),
             "Needs": gib(o.used_bytes, 1),
             "Usable": gib(o.usable_bytes, 1),
-            "How": changed(o),
+            "How": _briefly(o),
             "Micro batch": o.run.job.batch.micro_batch,
             "Host memory": gib(o.storage.host_bytes, 1),
         }
@@ -149,16 +158,21 @@ def _table(found: Sequence[Offer], wishes: Wishes) -> None:
     st.dataframe(
         rows,
         column_config={
-            "Time": st.column_config.TextColumn(help="Of the whole run, expected, with the range in brackets."),
-            "Card-hours": st.column_config.NumberColumn(format="%g", help="Hours times cards: what is paid for."),
-            "Cost": st.column_config.TextColumn(help="In the currency of the prices, with its range."),
-            "Needs": st.column_config.NumberColumn(format="%.1f GiB", help="Tensors and the CUDA context on each card."),
-            "Usable": st.column_config.NumberColumn(format="%.1f GiB"),
-            "How": st.column_config.TextColumn(help="What was changed so that it fits; the lightest change that does."),
-            "Host memory": st.column_config.NumberColumn(format="%.1f GiB", help="Of the node, while all ranks load."),
+            "Card": st.column_config.TextColumn(width=104),
+            "Cards": st.column_config.NumberColumn(width=48),
+            "Time": st.column_config.TextColumn(width=108, help="Of the whole run, expected, with the range in brackets."),
+            "Card-hours": st.column_config.NumberColumn(width=82, format="%g", help="Hours times cards: what is paid for."),
+            "Cost": st.column_config.TextColumn(width=80, help="In the currency of the prices, with its range."),
+            "Verdict": st.column_config.TextColumn(width=72),
+            "Needs": st.column_config.NumberColumn(width=78, format="%.1f GiB", help="Tensors and the CUDA context on each card."),
+            "Usable": st.column_config.NumberColumn(width=78, format="%.1f GiB", help="What a process can use of each card."),
+            "How": st.column_config.TextColumn(width=170, help="What was changed so that it fits; the lightest change that does."),
+            "Micro batch": st.column_config.NumberColumn("Micro", width=56, help="Micro batch: samples that one card works on at once."),
+            "Host memory": st.column_config.NumberColumn("Host", width=74, format="%.1f GiB", help="Host memory of the node, while all ranks load."),
         },
         hide_index=True,
-        height=min(38 * len(found) + 40, 560),
+        row_height=BROKEN_LINES,
+        height=min(BROKEN_LINES * len(found) + 40, 640),
         alt="Cards and counts on which the run fits, the cheapest first, with hours and what it needs.",
     )
     left = [cards.catalogue()[id].name for id in wishes.cards if id not in {o.card for o in found}]

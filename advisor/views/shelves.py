@@ -9,9 +9,7 @@ from advisor.architecture.presets import find, names
 from advisor.frameworks.table import names as framework_names
 from advisor.frameworks.table import table as framework
 from advisor.units import gib, show_count
-from advisor.views.words import plain, table
-
-REREAD = "Not re-read"
+from advisor.views.words import BROKEN_LINES, plain, table
 
 
 def card_table() -> None:
@@ -20,14 +18,14 @@ def card_table() -> None:
     found = [
         {
             "Card": c.name,
+            "Open": f"library?kind=cards&page={c.id}",
             "Usable": gib(c.usable()[0], 1),
             "On the box": c.marketed_gb,
             "Bandwidth": None if c.bandwidth_bytes is None else c.bandwidth_bytes / 1e9,
             "bf16": None if not (rate := c.flops.get("bf16")) else rate / 1e12,
             "Capability": c.capability,
             "Id": c.id,
-            "Sources": "; ".join(dict.fromkeys(str(s) for s in c.sources.values())),
-            REREAD: ", ".join(sorted(c.unverified)),
+            "Read again": not c.unverified,
         }
         for c in cards.catalogue().values()
     ]
@@ -35,16 +33,20 @@ def card_table() -> None:
         found,
         column_config={
             "Usable": st.column_config.NumberColumn(format="%.1f GiB", help="What a process can use, its CUDA context included."),
+            "Open": st.column_config.LinkColumn(display_text="figures", help="All figures of the card, each with where it was read."),
             "On the box": st.column_config.NumberColumn(format="%g GB"),
-            "Bandwidth": st.column_config.NumberColumn(format="%.0f GB/s"),
-            "bf16": st.column_config.NumberColumn(format="%.0f TFLOP/s", help="Dense matrix rate in bf16."),
+            "Bandwidth": st.column_config.NumberColumn(format="%.0f GB/s", help="Of the card's memory."),
+            "bf16": st.column_config.NumberColumn(
+                width=110, format="%.0f TFLOP/s", help="Dense matrix rate in bf16; empty where it has none or it is not known."
+            ),
+            "Capability": st.column_config.TextColumn(help="NVIDIA's compute capability: what the card's generation can compute."),
             "Id": st.column_config.TextColumn(help="How a job file names it."),
-            "Sources": st.column_config.TextColumn(help="Where the figures were read."),
-            REREAD: st.column_config.TextColumn(help="Figures that were not read again at their source: take them with care."),
+            "Read again": st.column_config.CheckboxColumn(help="Whether every figure was read again at its source; the card's page says which was not."),
         },
+        placeholder="",
         hide_index=True,
         height=640,
-        alt="The cards of the library with what a process can use of each, and where that was read.",
+        alt="The cards of the library with what a process can use of each, its rates, and whether every figure was read again.",
     )
 
 
@@ -56,15 +58,16 @@ def model_table() -> None:
         [
             {
                 "Model": n,
+                "Open": f"library?kind=models&page={n}",
                 "Parameters": show_count(p.parameters),
                 "Weights in 16 bit": gib(p.parameters * 2, 1),
                 "Source": p.source,
                 "Read again": p.verified,
-                "Open": f"library?kind=models&page={n}",
             }
             for n, p in found
         ],
         column_config={
+            "Parameters": st.column_config.TextColumn(help="M: millions, B: billions."),
             "Weights in 16 bit": st.column_config.NumberColumn(format="%.1f GiB"),
             "Source": st.column_config.TextColumn(help="Where the config was read."),
             "Read again": st.column_config.CheckboxColumn(help="Whether the config was read again at its source."),
@@ -98,20 +101,23 @@ def framework_table() -> None:
         [
             {
                 "Framework": t.title,
+                "Open": f"library?kind=frameworks&page={t.name}",
                 "Settings": len(t.entries),
                 "Defaults": len(t.defaults),
                 "Sits on": ", ".join(t.layers),
                 "Source": t.source,
-                "Open": f"library?kind=frameworks&page={t.name}",
             }
             for t in tables
         ],
         column_config={
+            "Framework": st.column_config.TextColumn(width=190),
             "Settings": st.column_config.NumberColumn(help="Settings that are read and written."),
             "Defaults": st.column_config.NumberColumn(help="Values that hold where nothing is written, by version."),
-            "Source": st.column_config.TextColumn(help="The version and files that were read."),
+            "Sits on": st.column_config.TextColumn(width=180, help="Frameworks whose settings it takes as well."),
+            "Source": st.column_config.TextColumn(width=480, help="The version and files that were read."),
             "Open": st.column_config.LinkColumn(display_text="settings"),
         },
+        row_height=BROKEN_LINES,
         hide_index=True,
         height=640,
         alt="The frameworks of the library with the number of settings, and where they were read.",

@@ -15,7 +15,7 @@ from advisor.speed import StepTime, step_time
 from advisor.techniques import NotApplicable, all_techniques
 from advisor.units import MIB, gib
 from advisor.verdict import judge, needed
-from advisor.views.words import plain, table
+from advisor.views.words import BROKEN_LINES, plain, table
 
 LEAST = 16 * MIB  # a smaller difference is rounding
 VERDICTS = {"fits": "✓ fits", "tight": "~ tight", "ooms": "✗ does not fit", "incomplete": "? not known"}
@@ -97,15 +97,22 @@ def show_techniques(run: Run) -> None:
     st.dataframe(
         rows,
         column_config={
-            "Saves": st.column_config.NumberColumn(format="%.1f GiB", help="Estimated, on the fullest card. A minus: it takes more memory."),
-            "Needs then": st.column_config.NumberColumn(format="%.1f GiB", help="Tensors and the CUDA context, estimated."),
-            "Computing": st.column_config.NumberColumn(format="%+d%%", help="Arithmetic, memory traffic and the host: change in the time of a token."),
-            "Communication": st.column_config.NumberColumn(format="%+d%%", help="Exchange between cards that nothing hides: change in the time of a token."),
-            "Results": st.column_config.TextColumn(help="Whether the run computes the same numbers."),
-            "Read": st.column_config.LinkColumn(display_text="page", help="How it works, what can go wrong, and where it was read."),
+            "Saves": st.column_config.NumberColumn(width=72, format="%.1f GiB", help="Estimated, on the fullest card. A minus: it takes more memory."),
+            "Change": st.column_config.TextColumn(width=220),
+            "Needs then": st.column_config.NumberColumn(width=86, format="%.1f GiB", help="Tensors and the CUDA context, estimated."),
+            "Verdict": st.column_config.TextColumn(width=104),
+            "Computing": st.column_config.NumberColumn(
+                width=84, format="%+d%%", help="Arithmetic, memory traffic and the host: change in the time of a token."
+            ),
+            "Communication": st.column_config.NumberColumn(
+                width=112, format="%+d%%", help="Exchange between cards that nothing hides: change in the time of a token."
+            ),
+            "Results": st.column_config.TextColumn(width=128, help="Whether the run computes the same numbers."),
+            "Read": st.column_config.LinkColumn(width=56, display_text="page", help="How it works, what can go wrong, and where it was read."),
         },
         hide_index=True,
-        height=460,
+        row_height=BROKEN_LINES,
+        height=520,
         alt="Techniques that change this run, the largest saving first, with what each costs in computing and communication.",
     )
     if refused:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from advisor.render.markdown import escape
 
 NO_BREAK = "\u00a0"
+BROKEN_LINES = 66  # pixels of a data frame's row: above 4 rem (64 pixels) Streamlit breaks a long text into lines, below it cuts the text off
 
 
 def plain(text: object) -> str:

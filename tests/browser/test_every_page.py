@@ -18,6 +18,9 @@ PATHS = [
     "library?kind=techniques&page=gradient-checkpointing",
     "library?kind=causes&page=logits",
     "library?kind=models",
+    "library?kind=cards&page=h100-80gb",
+    "library?kind=frameworks&page=trl",
+    "library?kind=guides&page=for-a-team",
     "events?example=1",
     "plan?v=1&model.name=Qwen/Qwen2.5-7B&method.kind=lora&batch.seq_len=2048&batch.total_tokens=1000000&price.h100-80gb=2.5",
     "?v=1&model.name=meta-llama/Llama-3.1-8B&method.kind=full&batch.micro_batch=4&batch.seq_len=4096&hardware.gpu=a100-80gb&error=gpu-memory&error.allocated=77GiB",
@@ -82,6 +85,39 @@ def test_each_view_of_explore_is_for_everyone(open_page: Open, view: str) -> Non
     page.wait_for_function("name => [...document.querySelectorAll('[role=tab]')].some(t => t.ariaSelected === 'true' && t.innerText === name)", arg=view)
     assert page.get_by_test_id("stException").count() == 0
     assert serious(page, base) == []
+    assert page.evaluate("() => document.querySelector('[data-testid=stMain]').scrollWidth") <= 400
+
+
+@pytest.mark.parametrize(
+    ("path", "view"),
+    [
+        ("explore", "Which cards"),
+        ("explore", "Techniques"),
+        ("explore", "Layouts"),
+        ("plan", ""),
+        ("plan?v=1&model.name=Qwen/Qwen2.5-7B&method.kind=lora&batch.seq_len=2048&batch.total_tokens=1000000&price.h100-80gb=2.5", ""),
+        ("accuracy", ""),
+        ("library?kind=cards", ""),
+        ("library?kind=models", ""),
+        ("library?kind=frameworks", ""),
+    ],
+)
+def test_no_column_of_a_table_is_cut_off_on_a_desk(open_page: Open, path: str, view: str) -> None:
+    page = open_page(path)
+    if view:
+        page.get_by_role("tab", name=view).click()
+    page.locator("[data-testid=stDataFrame] .dvn-scroller").wait_for()
+    page.wait_for_function("() => [...document.querySelectorAll('.dvn-scroller')].every(e => e.clientWidth > 0 && e.scrollWidth <= e.clientWidth)")
+
+
+def test_what_is_folded_away_fits_a_phone_too(open_page: Open) -> None:
+    page = open_page(width=400)
+    page.get_by_role("button", name="Dies in DPO under ZeRO-2").click()
+    page.get_by_text("Take it with you").wait_for()
+    for name in ("What was understood", "Not counted", "Looked for and not found", "Does not apply"):
+        page.locator("[data-testid=stExpander] summary", has_text=name).click()
+    page.locator("[data-testid=stExpander] table").first.wait_for()
+    whole(page)
     assert page.evaluate("() => document.querySelector('[data-testid=stMain]').scrollWidth") <= 400
 
 

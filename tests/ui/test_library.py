@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from advisor.cards import catalogue
 from advisor.rules.engine import all_rules
 from advisor.views.looking import look
 from advisor.views.origins import address, linked
@@ -52,6 +53,35 @@ def test_a_word_of_the_text_is_found_and_shown_where_it_stands(query: str) -> No
         for word in query.lower().split():
             assert word in hit.entry.named or word in hit.entry.text.lower()
         assert bool(hit.excerpt) == any(word not in hit.entry.named for word in query.lower().split())
+
+
+def test_settings_keep_their_underscores_in_an_excerpt() -> None:
+    assert any("gpu_memory_utilization" in hit.excerpt for hit in look("utilization"))
+
+
+@pytest.mark.parametrize("id", ["h100-80gb", "v100-16gb"])
+def test_a_card_has_a_page_of_its_own_with_a_source_for_each_figure(id: str) -> None:
+    card = catalogue()[id]
+    at = page(kind="cards", page=id)
+    assert card.name in [h.value for h in at.header]
+    said = next(m.value for m in at.markdown if "| Figure |" in m.value).splitlines()
+    bandwidth = next(line for line in said if "Memory bandwidth" in line)
+    assert "GB/s" in bandwidth and ("Not read again" in bandwidth) == ("bandwidth_gb_s" in card.unverified)
+    assert "RECALLED" not in "\n".join(said)
+    assert not any("| Figure |" in m.value for m in page(kind="cards", page="no-such-card").markdown)
+
+
+def test_every_card_that_is_found_opens() -> None:
+    at = page(kind="causes")
+    at.text_input(key="library-look").input("H100").run()
+    at.button(key="found:cards:h100-80gb").click().run()
+    assert not at.exception and catalogue()["h100-80gb"].name in [h.value for h in at.header]
+
+
+def test_a_pages_headings_are_below_its_title() -> None:
+    at = page(kind="causes", page="logits")
+    texts = "\n".join(m.value for m in at.markdown)
+    assert "### What happens" in texts and not any(line.startswith("## ") for line in texts.splitlines())
 
 
 def test_a_name_stands_before_a_text() -> None:
