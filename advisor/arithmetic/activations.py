@@ -30,7 +30,6 @@ SOURCE = "autograd's saved tensors of the modelling code, operation by operation
 REENTRANT = "torch.utils.checkpoint.CheckpointFunction.backward holds the outputs it recomputed"
 AGAIN = "torch.utils.checkpoint: the block runs forward again, keeping all, before it runs backward"
 UNASKED = "torch autograd materialises the gradient of an output that nobody reads; modeling_{bloom,mpt,gpt_neo}: a block returns its attention weights"
-RETURN_WEIGHTS = frozenset({"bloom", "mpt", "gpt_neo"})  # eager code only, so that there are weights to return
 STRANDED = "reserved over alive"  # of what comes and goes in a block's forward pass: read by the allocator's part
 RUNNING_BYTES = "bytes of the running block"  # at its largest in backward: read by the allocator's part
 EMBEDDING_NORMS = frozenset({"LayerNorm", "layernorm_embedding", "word_embeddings_layernorm"})
@@ -79,7 +78,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         yield from _known_running(put, last, step, with_input=not inside)
     if inside and reentrant(ctx):
         yield put.holding("recomputed output of the running block", last.output, 1, RUNNING, None, REENTRANT)
-        if ctx.arch.model_type in RETURN_WEIGHTS and ctx.source == "huggingface":
+        if settings.returns_weights(ctx):
             pair = float(max(block.heads for block, _ in ctx.blocks) * ctx.compute)
             yield put.holding("zeros as the gradient of the attention weights that the block returns", (0.0, pair, 0.0, 0.0), 1, RUNNING, None, UNASKED)
     first = max((c for c, _ in counted), key=lambda c: put.bytes(c.total)) if inside and len(counted) > 1 else last

@@ -9,6 +9,7 @@ from advisor.architecture import Block
 from advisor.arithmetic import traits
 from advisor.arithmetic.attention_scores import added_mask, capped, expands, floored, kernel_of, narrow_softmax, softmax_keeps_scores
 from advisor.arithmetic.blocks.setting import Setting
+from advisor.arithmetic.checkpointing import reentrant
 from advisor.arithmetic.context import Context
 from advisor.arithmetic.dtypes import bytes_of
 from advisor.arithmetic.fates import experts_adapted, experts_are_linear, version_open
@@ -55,12 +56,18 @@ def of(ctx: Context, block: Block) -> Setting:
         norm_kind=family.norm or ("layer" if ctx.arch.norm == "layernorm" else "rms"),
         rotary=family.rotary if ctx.arch.rotary else "none", post=family.post, around=family.around, wide_qk=family.wide_qk,
         bare_qk=family.bare_qk, value_norm=family.value_norm, parts_copied=family.parts_copied, laid_out=laid_out(ctx),
-        wide_router=family.wide_router, all_experts=family.all_experts,
+        wide_router=family.wide_router, wide_weights=family.wide_weights and ctx.source == "huggingface", all_experts=family.all_experts,
+        wide_scores=family.wide_scores, returns_weights=returns_weights(ctx),
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=capped(ctx),
         narrow_softmax=narrow_softmax(ctx), floored=floored(ctx), softmax_keeps=softmax_keeps_scores(ctx), math_wide=ctx.at_least("torch", 2, 5),
         compiled=ctx.compiled, experts=experts_of(ctx), experts_quantised=ctx.base == "mxfp4" or experts_are_linear(ctx.arch, ctx.job),
         experts_adapted=adapted and ctx.base == "none" and experts_adapted(ctx.arch, ctx.job),
     )  # fmt: skip
+
+
+def returns_weights(ctx: Context) -> bool:
+    """Whether a reentrant checkpoint holds the attention weights that the recomputed block returned (CheckpointFunction.backward: all its outputs)."""
+    return ctx.source == "huggingface" and ctx.checkpointing == "full" and reentrant(ctx) and traits.of(ctx.arch.model_type).returns_weights
 
 
 def laid_out(ctx: Context) -> bool:

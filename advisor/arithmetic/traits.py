@@ -28,8 +28,11 @@ class Traits(Struct, frozen=True):
     value_norm: bool = False  # values pass an RMSNorm without a weight (modeling_gemma4 Gemma4TextAttention.v_norm)
     bare_qk: bool = False  # query and key norms have no weight (modeling_llama4 Llama4TextL2Norm)
     wide_router: bool = False  # the router multiplies an fp32 copy of its input by an fp32 copy of its weight
+    wide_weights: bool = False  # the router gives its weights as fp32, which widens the experts' output
     all_experts: bool = False  # every expert computes every token, those not chosen on zeros (modeling_llama4 Llama4TextMoe)
     parts_copied: bool = False  # query, key and value are taken out of a fused projection by copies, not views (modeling_codegen: interleaved shards)
+    wide_scores: bool = False  # queries and keys are made fp32 before their product (modeling_gpt_neo GPTNeoSelfAttention._attn)
+    returns_weights: bool = False  # eager code whose block returns its attention weights whether asked for or not (modeling_{bloom,mpt,gpt_neo})
     inner_dropout: bool = False  # dropout between activation and down projection too (modeling_t5 T5DenseGatedActDense)
 
 
@@ -53,6 +56,10 @@ _WIDE_ROUTER = frozenset({
     "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe", "glm4_moe_lite", "ernie4_5_moe", "nemotron_h", "dots1", "exaone_moe", "hy_v3", "solar_open",
     "mimo_v2_flash", "sarvam_moe", "sarvam_mla", "axk1", "kolibri1", "flint",
 })  # fmt: skip
+_WIDE_WEIGHTS = (_WIDE_ROUTER - {"ernie4_5_moe"}) | {
+    "mixtral", "minimax", "minimax_m2", "minimax_m3_vl", "afmoe", "deepseek_v32", "glm_moe_dsa", "beam", "gemma4", "gemma4_text",
+}  # fmt: skip
+_RETURNS_WEIGHTS = frozenset({"bloom", "mpt", "gpt_neo"})
 _WRITTEN_OUT = {"gpt_oss": "clamped", "apertus": "xielu in Python", "bloom": "gelu by hand"}
 
 
@@ -65,6 +72,7 @@ def of(model_type: str) -> Traits:
     return Traits(
         rotary=rotary, norm=norm, post=model_type in _POST, wide_qk=model_type in _POST or model_type in ("olmoe", "minimax_m2"),
         around=model_type in _AROUND, activation=_WRITTEN_OUT.get(model_type, ""), value_norm=model_type in _VALUE_NORM, bare_qk=model_type in _BARE_QK,
-        wide_router=model_type in _WIDE_ROUTER, all_experts=model_type in _BARE_QK, inner_dropout=model_type in _INNER_DROPOUT,
-        parts_copied=model_type == "codegen",
+        wide_router=model_type in _WIDE_ROUTER, wide_weights=model_type in _WIDE_WEIGHTS,
+        all_experts=model_type in _BARE_QK, inner_dropout=model_type in _INNER_DROPOUT,
+        parts_copied=model_type == "codegen", wide_scores=model_type == "gpt_neo", returns_weights=model_type in _RETURNS_WEIGHTS,
     )  # fmt: skip

@@ -87,7 +87,14 @@ class Recorder(Following, TorchDispatchMode):  # type: ignore[no-untyped-call]  
             result = torch.empty(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype, device=META)
             self.put_on_host(result, pinned=bool(kwargs.get("non_blocking")))  # aten TensorConversions.cpp _to_copy: pinned where it may overlap
             return result
+        if self._writes_over(function, args):
+            function, args = torch.ops.aten._index_put_impl_.default, (*args[:4], True)
         return self._run(function, args, kwargs)
+
+    def _writes_over(self, function: Any, args: tuple[Any, ...]) -> bool:
+        """The gradient of indexing: added in place to fresh zeros, but not under a mode (FunctionsManual.cpp index_backward, areAnyTensorSubclassLike)."""
+        adds = function is torch.ops.aten.index_put.default and len(args) > 3 and bool(args[3])
+        return adds and self.phase == "backward" and not torch.is_grad_enabled()
 
     def _of_host(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         if kwargs.get("device") is not None:  # it says where

@@ -58,13 +58,7 @@ SAMPLE = (
     "qwen3_5_text", "qwen3_5_moe_text", "falcon_h1", "vaultgemma", "minicpm3", "solar_open",
 )  # fmt: skip
 IN_PYTHON = frozenset({"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "falcon_h1", "bamba", "granitemoehybrid"})  # the probe's machine has no fused scans
-RESIDUALS: dict[str, tuple[float, str]] = {  # estimate over probe, less one, of what is not told right, and why
-    "gpt_neo": (-0.035, "its loss in fp32 is counted at another moment than the one that is largest"),
-}
-
-OTHERWISE: dict[tuple[str, str], tuple[float, str]] = {  # the same under another setting
-    ("deepseek_v2", "checkpointing"): (-0.05, "the gradient of the tokens by expert is put together in more copies than are counted, in a model this small"),
-}
+RESIDUALS: dict[str, tuple[float, str]] = {}  # estimate over probe, less one, of what is not told right, and why
 
 
 def config(kind: str) -> dict[str, Any]:

@@ -140,6 +140,22 @@ def test_the_peak_is_what_the_profiler_saw(name: str, length: dict[str, Any], ti
     assert 0 <= more <= counters + states + SCALARS_BYTES
 
 
+def test_the_gradient_of_indexing_is_one_tensor() -> None:
+    """A real run adds it to zeros in place (``_index_put_impl_`` in a profile), which autograd does not do under a dispatch mode."""
+    import torch
+
+    from advisor.simulation.recorder import Recorder
+
+    recorder = Recorder()
+    with recorder:
+        rows = torch.empty(64, 8, device="meta", requires_grad=True)
+        picked = rows[torch.empty(64, dtype=torch.long, device="meta")]
+        recorder.phase = "backward"
+        picked.sum().backward()
+    assert [s.operator for s in recorder.storages.values() if s.phase == "backward" and s.shape == (64, 8)] == ["aten::new_zeros"]
+    assert rows.grad is not None
+
+
 SCALARS_BYTES = 64  # Python numbers as tensors within the CPU's kernels
 
 

@@ -148,6 +148,8 @@ def scores(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, d
     one = heads  # elements a token and key
     if s.autocast:
         q, k, v = (cast(tape, t, s.compute, f"{n} for attention") for t, n in ((q, "query"), (k, "key"), (v, "value")))
+    if s.wide_scores and not s.autocast:
+        q, k = cast(tape, q, 4, "query as fp32"), cast(tape, k, 4, "key as fp32")
     raw = tape.run("scores", (q, k), one, q.element, saves=(q, k), pairs=True, label="attention scores")
     scaled = tape.run("scale", (raw,), one, raw.element, pairs=True, label="scaled scores")
     if s.softcap:
@@ -161,10 +163,12 @@ def scores(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, d
     wide = cast_pairs(tape, scaled, e)
     kept = (wide,) if s.softmax_keeps else ()
     weights = tape.run("softmax", (wide,), one, e, pairs=True, saves=kept, saves_output=True, label="attention weights fp32" if e == 4 else "attention weights")
-    narrow = cast_pairs(tape, weights, q.element)
+    narrow = cast_pairs(tape, weights, v.element)
     dropped = dropout(tape, s, narrow, s.attention_dropout, "attention weights", pairs=True)
-    y = tape.run("weights x value", (dropped, v), heads * dv, q.element, saves=(dropped, v), label="attention output heads first")
-    return tape.run("transpose", (y,), heads * dv, q.element, label="attention output")
+    if s.returns_weights:
+        tape.returned = dropped
+    y = tape.run("weights x value", (dropped, v), heads * dv, v.element, saves=(dropped, v), label="attention output heads first")
+    return tape.run("transpose", (y,), heads * dv, v.element, label="attention output")
 
 
 def math(tape: Tape, s: Setting, q: Value, k: Value, v: Value, heads: float, dv: int) -> Value:

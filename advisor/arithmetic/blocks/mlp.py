@@ -119,7 +119,8 @@ def activate(tape: Tape, s: Setting, x: Value) -> Value:
         return tape.run("activation", (x,), x.width, x.element, saves=(x,), forward=tokens(2 * one), backward=tokens(5 * one), label="activation output")
     if name == "relu2":
         r = tape.run("relu", (x,), x.width, x.element, saves_output=True, label="relu output")
-        return tape.run("square", (r,), x.width, x.element, saves=(r,), backward=tokens(one), label="activation output")
+        power = tokens(one if s.compiled else 2 * one)  # pow_backward: the power below, and what the exponent makes of it
+        return tape.run("square", (r,), x.width, x.element, saves=(r,), backward=power, label="activation output")
     if name == "relu":
         return tape.run("relu", (x,), x.width, x.element, saves_output=True, label="activation output")
     return tape.run("activation", (x,), x.width, x.element, saves=(x,), label="activation output")

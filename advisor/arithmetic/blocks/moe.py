@@ -26,17 +26,32 @@ def moe(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value, hidden
     pairs = tape.run("dispatch", (x,), chosen * hidden, x.element, keeps=(("expert order", INDEX, tokens(2 * INDEX * chosen)),), label="tokens by expert")
     names = [t.name for t in block.tensors if t.role == "expert" and len(t.shape) == 2]
     local = experts.number / s.expert_ranks
-    with tape.pieces(local if s.experts == "loop" else 1.0):
+    together = s.experts == "grouped"
+    with tape.pieces(1.0 if together else local), tape.naming(*((pairs,) if together else ())):
         width = chosen * experts.width
         if block.gated:
             inner = gated(tape, s, pairs, names, width, copies=chosen, experts=local)
         else:
             inner = activate(tape, s, linear(tape, s, pairs, names[0], width, copies=chosen, experts=local))
         out = linear(tape, s, inner, names[-1], chosen * hidden, copies=chosen, experts=local)
-        weighted = tape.run("routing weight", (out, scores), chosen * hidden, out.element, saves=(out, scores), label="weighted expert output")
-    back = tokens(2 * chosen * hidden * x.element) if s.experts == "grouped" else NOTHING  # the sum's spread gradient, and its copy in the old order
-    y = tape.run("combine", (weighted,), hidden, x.element, backward=back, label="experts' sum")
+        weighted = _weighted(tape, out, scores, 1.0 if together else local)
+    with tape.naming(*((pairs, out) if together else ())):
+        if together:
+            weighted = tape.run("order of tokens", (weighted,), weighted.width, weighted.element, label="weighted expert output, tokens in order")
+        y = tape.run("combine", (weighted,), hidden, weighted.element, label="experts' sum")
+    y = cast(tape, y, x.element, "experts' sum")
     return beside(tape, s, block, experts, x, y, hidden)
+
+
+def _weighted(tape: Tape, out: Value, scores: Value, pieces: float) -> Value:
+    """Experts' output times its routing weight, in the wider dtype of the two.
+
+    Backward: the product of gradient and output, before it is summed to the weight's gradient, beside the output's own gradient, both in that dtype
+    before the latter is narrowed (torch/csrc/autograd/engine.cpp validate_outputs).
+    """
+    wide = max(out.element, scores.element)
+    temp = tokens(out.width * (2 * wide - out.element) / pieces)
+    return tape.run("routing weight", (out, scores), out.width, wide, saves=(out, scores), backward=temp, label="weighted expert output")
 
 
 def every_expert(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value, hidden: float) -> Value:
@@ -85,4 +100,4 @@ def router(tape: Tape, s: Setting, block: Block, experts: Experts, x: Value) -> 
     index = ("chosen experts", INDEX, tokens(INDEX * experts.chosen))
     top = tape.run("router top-k", (soft,), experts.chosen, 4, keeps=(index,), label="routing weights")
     total = tape.run("router normalise", (top,), experts.chosen, 4, saves=(top,), saves_output=True, label="normalised routing weights")
-    return cast(tape, total, x.element, "routing weights")
+    return total if s.wide_weights and s.experts == "grouped" else cast(tape, total, x.element, "routing weights")

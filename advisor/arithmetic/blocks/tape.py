@@ -123,6 +123,7 @@ class Tape(Struct):
     projection: Value | None = None  # the fused query-key-value output, where there is one
     within: tuple[str, ...] = ()
     names: tuple[Value, ...] = ()
+    returned: Value | None = None  # a tensor that the block returns beside its output, held by the caller
 
     @contextmanager
     def group(self, name: str) -> Iterator[None]:

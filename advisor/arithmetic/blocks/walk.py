@@ -18,6 +18,8 @@ def walk(tape: Tape, output: Value) -> Counted:
     for op in tape.operations:
         for value in dict.fromkeys(v.storage for v in op.saves):  # in order, so that a ledger reads the same every time
             holders[value] = holders.get(value, 0) + 1
+    if tape.returned is not None:  # one holder more, who never lets go
+        holders[tape.returned.storage] = holders.get(tape.returned.storage, 0) + 1
     order = [v for v in holders if v.size != NOTHING and v is not entry]
     saved = tuple(Saved(v.name, v.element, v.size, v.group, f"{v.name} (block in backward)") for v in order)
     total = NOTHING
