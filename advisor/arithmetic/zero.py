@@ -10,11 +10,12 @@ from collections.abc import Iterator
 
 from advisor.arithmetic import logits
 from advisor.arithmetic import moments as at
-from advisor.arithmetic.context import Context
+from advisor.arithmetic.context import Context, parse_version
 from advisor.arithmetic.parameters import Item
 from advisor.arithmetic.sharding import SUB_GROUP, learned_share, split
 from advisor.arithmetic.zero_kept import kept_by_autograd
 from advisor.arithmetic.zero_step import NORM, ONE_TENSOR, freed_before_update, joined
+from advisor.job import Job
 from advisor.ledger import Holding
 
 BUCKET = 500_000_000  # zero/config.py reduce_bucket_size and allgather_bucket_size, elements
@@ -25,8 +26,12 @@ MAX_LIVE = 1_000_000_000  # stage3_max_live_parameters
 REUSE = 1_000_000_000  # stage3_max_reuse_distance
 
 
-# who hands DeepSpeed a configuration with "auto" in it, which transformers fills from the hidden size (integrations/deepspeed.py trainer_config_finalize)
+# whose stage 3 configuration says "auto", which transformers fills from the hidden size (integrations/deepspeed.py trainer_config_finalize)
 AUTO = frozenset({"ms-swift", "llama-factory", "axolotl"})
+# ... and whose stages 1 and 2 name the bucket: ms-swift config/zero1.json, zero2.json 2e8; LLaMA-Factory examples/deepspeed/ds_z2_config.json 5e8 and
+# axolotl deepspeed_configs/zero1.json, zero2.json (which name none) are DeepSpeed's own default
+SHIPPED_BUCKET = {"ms-swift": 200_000_000}
+ALONE_SINCE = (3, 3)
 # ColossalAI's LowLevelZeroOptimizer divides each tensor by itself and widens its gradient by itself (zero/low_level/low_level_optim.py step); its bucket is
 # of 12 MiB elements (booster/plugin/low_level_zero_plugin.py reduce_bucket_size_in_m)
 APART = frozenset({"colossalchat"})
@@ -35,16 +40,29 @@ BUCKET_APART = 12 * 1024**2
 
 
 def setting(ctx: Context, name: str, default: int, auto: float) -> int:
-    """A size in elements: as written, else what the framework's own configuration makes of "auto", else DeepSpeed's default."""
+    """A size in elements: as written, else what the framework's own configuration says or makes of "auto" (stage 3), else DeepSpeed's default."""
     value: int | None = getattr(ctx.job.parallel, name)
     fact = ctx.run.facts.get(f"parallel.{name}")
     if value is not None and (fact is None or fact.kind in ("stated", "read")):
         return value
-    if ctx.framework in AUTO:
+    if ctx.framework in AUTO and ctx.strategy == "zero3":
         return round(auto)
+    if name == "bucket_elements" and ctx.framework in SHIPPED_BUCKET:
+        return SHIPPED_BUCKET[ctx.framework]
     if name == "bucket_elements" and ctx.framework in APART:
         return BUCKET_APART
     return default if value is None else value
+
+
+def overlaps(job: Job) -> bool:
+    """Whether the framework's own configuration switches overlap_comm on: a second bucket is filled while the first is reduced.
+
+    ms-swift's did until 3.3 (config/zero2.json, March 2025).
+    """
+    if job.framework.name == "ms-swift":
+        found = parse_version((job.framework.versions or {}).get("ms-swift", ""))
+        return found is not None and found < ALONE_SINCE
+    return job.framework.name in AUTO
 
 
 def communication(ctx: Context) -> Iterator[Holding]:
@@ -52,7 +70,7 @@ def communication(ctx: Context) -> Iterator[Holding]:
     c, each, hidden = ctx.counts, ctx.gradient, ctx.arch.hidden
     bucket = setting(ctx, "bucket_elements", BUCKET, hidden * hidden) if c.learned else 0  # allocated in full, whatever there is to reduce
     if bucket:  # also on a single rank: nothing asks for the size of the group
-        copies = 2 if ctx.framework in AUTO and ctx.strategy != "zero3" else 1  # those configurations switch overlap_comm on
+        copies = 2 if ctx.strategy != "zero3" and overlaps(ctx.job) else 1
         width = ctx.reduce if ctx.strategy == "zero3" else each  # stage 3's is in the dtype of the communication (stage3.py ipg_buckets)
         source = "stage3.py __ipg_bucket_flat_buffer" if ctx.strategy == "zero3" else "stage_1_and_2.py ipg_buffer: a second one with overlap_comm"
         for name, size, alive in _alive(ctx, copies * bucket * width):

@@ -8,7 +8,6 @@ from advisor.run import Run
 
 STAGES = {"none": 0, "ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3}
 DIVIDES = frozenset({"zero1", "zero2", "zero3"})
-OVERLAPS = zero.AUTO  # their configurations switch overlap_comm on
 
 
 def wanted(job: Job) -> bool:

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from advisor.arithmetic.zero import overlaps
 from advisor.job import Job
 from advisor.run import Run
 from advisor.simulation.frameworks import CLIPS
@@ -32,7 +33,7 @@ from advisor.simulation.ranks.zero_device import accelerator
 from advisor.simulation.recorder import Recorder
 from advisor.simulation.request import CannotProbe
 from advisor.simulation.tensors import META
-from advisor.simulation.zero_scope import OVERLAPS, STAGES, has_sixteen_bits
+from advisor.simulation.zero_scope import STAGES, has_sixteen_bits
 
 MISSING = (
     "the probe runs DeepSpeed's own engine, and deepspeed is not installed in this environment: DS_BUILD_OPS=0 pip install deepspeed "
@@ -175,7 +176,7 @@ def settings(job: Job, micro_batches: int) -> Mapping[str, Any]:
         "stage3_param_persistence_threshold": parallel.persistence_elements,
     }  # fmt: skip
     divided |= {name: size for name, size in sizes.items() if size is not None and (stage == 3 or not name.startswith("stage3"))}
-    if job.framework.name in OVERLAPS:
+    if overlaps(job):
         divided["overlap_comm"] = True
     return {
         "train_micro_batch_size_per_gpu": job.batch.micro_batch or 1,
