@@ -60,9 +60,13 @@ def told(source: dict) -> str:
 
 
 def under_title(body: str) -> str:
-    """A page's text with its headings a step lower than its title, which they would otherwise look like; code stays as it is."""
+    """A page's text with its headings a step lower than its title, which they would otherwise look like.
+
+    Its code has no colours: those that Streamlit gives to a language are too pale on the light ground.
+    """
     pieces = body.split("```")
     pieces[::2] = [re.sub(r"^##(?=#* )", "###", piece, flags=re.MULTILINE) for piece in pieces[::2]]
+    pieces[1::2] = [piece[piece.index("\n") :] if "\n" in piece else piece for piece in pieces[1::2]]
     return "```".join(pieces)
 
 

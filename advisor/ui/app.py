@@ -11,7 +11,8 @@ from advisor.views.warming import seen
 PAGES = folder("pages")
 # What the theme cannot say. A chosen value is written in the primary colour, which has to be dark under the main button's white letters: too dark
 # on a dark ground. A button that is a sentence ends in three dots on a phone, and a table with a long name in it is wider than the phone; numbers
-# stay whole. The wide page keeps a margin that is twice as wide as its tables can spare.
+# stay whole; and a line of code in a text would be scrolled, which a keyboard cannot.
+# The wide page keeps a margin that is twice as wide as its tables can spare.
 STYLE = """<style>
 :is([data-testid=stSliderThumbValue], [data-variant=segmented_control][data-selected=true], [role=tab][aria-selected=true]) p { color: CanvasText }
 :is([data-testid=stBaseButton-tertiary], [data-testid=stPageLink]) :is(.stMarkdownEllipsis, .stMarkdownEllipsis p) {
@@ -24,6 +25,7 @@ STYLE = """<style>
   [data-testid=stMarkdownContainer] :is(th, td) { font-size: 0.875rem; padding-inline: 0.4rem }
   [data-testid=stMarkdownContainer] td:not([style*=right]) { min-width: 6em; overflow-wrap: anywhere }
   [data-testid=stMarkdownContainer] td code { white-space: normal; overflow-wrap: anywhere }
+  [data-testid=stMarkdownContainer] pre :is(code, span) { white-space: pre-wrap !important; overflow-wrap: anywhere }
 }
 </style>"""
 
