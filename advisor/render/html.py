@@ -18,7 +18,7 @@ _STYLE = """
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}table{border-collapse:collapse;width:100%}td,th{text-align:left;padding:.25rem .6rem;
 border-bottom:1px solid color-mix(in srgb,currentColor 20%,transparent);vertical-align:top}td.n{text-align:right;white-space:nowrap}
 pre{padding:.6rem;overflow-x:auto;border:1px solid color-mix(in srgb,currentColor 25%,transparent);border-radius:6px}
-.bar{display:inline-block;height:.8rem;vertical-align:middle}small{opacity:.75}code{overflow-wrap:anywhere}
+td.w{width:45%}@media(max-width:34rem){td.w{width:20%}}.bar{display:inline-block;height:.8rem;vertical-align:middle}small{opacity:.75}code{overflow-wrap:anywhere}
 """.strip()
 
 
@@ -60,7 +60,7 @@ def _peak(report: Report) -> Iterator[str]:
     yield f"<h2>The peak, {escape(words.moment(ledger.peak().phase))} ({ledger.kind})</h2><table><thead><tr><th>Part<th>Size<th></tr></thead><tbody>"
     for part, size in parts:
         bar = f'<span class="bar" style="background:{words.colour(part)};width:{100 * size / most:.1f}%"></span>'
-        yield f'<tr><td>{escape(words.part(part))}<br><small>{escape(words.meaning(part))}</small><td class="n">{show(size)}<td style="width:45%">{bar}</tr>'
+        yield f'<tr><td>{escape(words.part(part))}<br><small>{escape(words.meaning(part))}</small><td class="n">{show(size)}<td class="w">{bar}</tr>'
     yield f'<tr><th>Needed together<td class="n"><b>{show(total)}</b><td></tr>'
     if cache:
         yield f'<tr><td>{escape(words.part("allocator"))}<td class="n">{show(cache)}<td><small>gives way when the card is full</small></tr>'
@@ -106,7 +106,8 @@ def _plan(report: Report) -> Iterator[str]:
 
 def _question(report: Report) -> Iterator[str]:
     if report.next_question is not None:
-        yield f"<h2>What would help most to know</h2><p>{escape(report.next_question.text)} <code>{escape(report.next_question.field)}</code></p>"
+        field = "" if report.next_question.answers else f" <code>{escape(report.next_question.field)}</code>"
+        yield f"<h2>What would help most to know</h2><p>{escape(report.next_question.text)}{field}</p>"
 
 
 def _disagreements(report: Report) -> Iterator[str]:
@@ -119,7 +120,7 @@ def _facts(report: Report) -> Iterator[str]:
         if facts:
             yield f"<details><summary>{heading} ({len(facts)})</summary><table><thead><tr><th>Field<th>Value<th>From</tr></thead><tbody>"
             for fact in facts:
-                yield f"<tr><td><code>{escape(fact.field)}</code><td>{escape(words.value(fact.value))}<td>{escape(fact.where or fact.why or '')}</tr>"
+                yield f"<tr><td><code>{escape(fact.field)}</code><td>{escape(words.value(fact.value))}<td>{escape(words.origin(fact))}</tr>"
             yield "</tbody></table></details>"
 
 

@@ -113,7 +113,7 @@ def _disagreements(report: Report) -> Iterator[str]:
 def _facts(report: Report) -> Iterator[str]:
     for heading, facts in (("What was read", report.read), ("What was assumed", report.assumed)):
         if facts:
-            rows = "\n".join(f"| `{f.field}` | {escape(words.value(f.value))} | {escape(f.where or f.why or '')} |" for f in facts)
+            rows = "\n".join(f"| `{f.field}` | {escape(words.value(f.value))} | {escape(words.origin(f))} |" for f in facts)
             yield f"<details><summary>{heading} ({len(facts)})</summary>\n\n| Field | Value | From |\n| --- | --- | --- |\n{rows}\n\n</details>"
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from advisor.evidence import Conflict
+    from advisor.evidence import Conflict, Fact
     from advisor.report import Report, Says
 
 VERDICTS: Mapping[str, str] = {
@@ -82,6 +82,17 @@ KINDS: Mapping[str, str] = {
 }
 
 FACT_KINDS: Mapping[str, str] = {"stated": "you said", "read": "read", "default": "framework default", "assumed": "assumed", "inferred": "inferred"}
+
+
+def origin(fact: Fact) -> str:
+    """Where a value was read; of one that nobody wrote, why it is taken."""
+    from advisor.resolving.draft import RESOLVER
+
+    place = "" if fact.where == RESOLVER else fact.where or ""
+    if fact.why and fact.kind in ("assumed", "inferred"):
+        return f"{fact.why} ({place})" if place else fact.why
+    return place or fact.why or FACT_KINDS[fact.kind]
+
 
 TIERS: Mapping[str, str] = {
     "triage": "Is it this job's GPU memory at all?",

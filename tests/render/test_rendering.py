@@ -154,3 +154,14 @@ def test_one_text_with_two_values_is_not_called_two(kept: str | None, other: str
     (said,) = words.disagreements(replace(report, conflicts=(Conflict("batch.micro_batch", *pair),), notes=()))
     assert ("One text" in said, "Two texts" in said) == (texts == 1, texts == 2)
     assert "4" in said and "8" in said and "Micro batch" in said
+
+
+def test_what_was_assumed_says_why_and_no_modules_name(report: Report) -> None:
+    facts = (
+        Fact("parallel.shard", 8, "inferred", "resolving", "8 GPUs / replicate 1"),
+        Fact("hardware.gpu", "a10-24gb", "assumed", "error.txt:12", "one of 3 cards of this size"),
+        Fact("hardware.nodes", 1, "assumed", None, "no further node was named"),
+    )
+    for text in (markdown.report(replace(report, assumed=facts)), html.report(replace(report, assumed=facts))):
+        assert "8 GPUs / replicate 1" in text and "resolving" not in text
+        assert "one of 3 cards of this size (error.txt:12)" in text and "no further node was named" in text
