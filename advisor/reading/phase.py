@@ -22,7 +22,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"_save_checkpoint|save_checkpoint|save_model\b|save_pretrained|save_16bit_model|save_fp16_model|_zero3_consolidated|consolidated_16bit|"
             r"get_state_dict\b|save_state\b|_(?:(?:full|local|sharded|common|common_unshard)_)?(?:pre|post)_state_dict_hook|:\w*save_(?:ckpt|full_state|state_dict)\w*|"
             r":(?!save_for_backward|save_on_cpu)\w*save_\w*(?:model|ckpt|checkpoint|weights|pretrained)\w*|fully_sharded_data_parallel\.py:state_dict|"
-            r"save_fsdp_(?:model|optimizer)|get_model_state_dict|full_optim_state_dict|checkpoint[\w/.]*:save|dcp\.save|:save_\w*checkpoint|async_save",
+            r"save_fsdp_(?:model|optimizer)|get_model_state_dict|full_optim_state_dict|:optim_state_dict\b|_optim_utils\.py:_(?:allgather|gather_all)\w*state|checkpoint[\w/.]*:save|dcp\.save|:save_\w*checkpoint|async_save",
         ),
         (
             "resume",
@@ -35,7 +35,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "sync",
             r"update_weights|prepare_weights_for_ipc|weights_for_ipc|stream_weights|"
             r"wake_up|:resume: |\.resume\(|create_and_map|sync_weights?\b|(?<!all_)gather_weight|move_(?:\w{1,30}_)?model_to_vllm|broadcast_to_vllm|"
-            r"_broadcast_to_vllm|refit|load_weights_from|"
+            r"_broadcast_to_vllm|refit|load_weights_from|:_(?:sync|iter)_\w*params\w*(?=: .*(?:full_tensor|summon_full_params))|"
             r"rollout_mode|sync_model_weights|update_policy_weights|push_weights|megatron_to_hf|sharding_manager[\w/.]*:__enter__",
         ),
         (
@@ -49,7 +49,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "eval",
             r"evaluation_loop|prediction_loop|prediction_step|:evaluate\b|:_evaluate\b|nested_concat|evaluate_and_print_results|validation_step|"
             r":validate\b|pad_across_processes|torch_pad_and_concatenate|eval_step|run_evaluation|val_step|trainer\.evaluate\(|trainer\.predict\(|"
-            r"inference_on_dataset|evaluation/evaluator\.py|:(?:single|multi)_gpu_test\b|runner/loops\.py:run_iter: \S+ = self\.runner\.model\.(?:val|test)_|"
+            r"inference_on_dataset|evaluation/evaluator\.py|sentence_transformers/\S*evaluation/|diffusers/pipelines/\S*:__call__|:(?:single|multi)_gpu_test\b|runner/loops\.py:run_iter: \S+ = self\.runner\.model\.(?:val|test)_|"
             r":after_(?:train|val|test)_(?:epoch|iter): .*evaluat|_eval_model\b|"
             # a script's own loop: a function named for it outside test files, or a call that is handed a validation loader and no training loader
             r"^(?!test_|tests/)[^:]{1,200}:(?:do_|run_|log_|_)?(?:test|valid|validate|validation|eval|evaluate|evaluation|val)"
@@ -66,7 +66,8 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"FullyShardedDataParallel\(|fully_shard\(|:fully_shard|"
             r"fully_sharded_data_parallel\.py:__init__|distributed\.py:__init__|initialize_optimizer_states|_place_model|_move_model_to_device|"
             r"resize_token_embeddings|preprocess_corda|initialize_lora_eva|get_eva_state_dict|create_ref(?:erence)?_model|EMAModel\(|AveragedModel\(|"
-            r":cast_(?:training|trainable)_param\w*|self\.module\.to\(self\.device\)|get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict|:init_adapter\b|"
+            r":cast_(?:training|trainable)_param\w*|core_model_loading\.py|quantizers/quantizer_\w+\.py|:load_shard_file\b|bitsandbytes/nn/modules\.py:_quantize\b|"
+            r"self\.module\.to\(self\.device\)|get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict|:init_adapter\b|"
             r"nn/modules/module\.py:(?:to|cuda|float|half|bfloat16)\b",
         ),
     )

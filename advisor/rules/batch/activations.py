@@ -89,6 +89,15 @@ RULE = Rule(
             on="frame",
         ),
         Mark(
+            "activations-inputs",
+            1.5,
+            "the batch itself is being placed, or encoded for the model that is trained",
+            "accelerate data_loader.py send_to_device, transformers Trainer._prepare_input; diffusers autoencoders' encode before the denoiser runs",
+            pattern=r"utils/operations\.py:send_to_device|:_prepare_inputs?: return data\.to|autoencoder\w*\.py:encode|\bvae\.encode\(|:get_prompt\b",
+            on="frame",
+            when=lambda _, e: "" if in_phase(e, "forward", "loss", None) else None,
+        ),
+        Mark(
             "activations-moving",
             -2.5,
             "a whole module is being moved",

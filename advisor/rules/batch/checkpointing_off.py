@@ -95,6 +95,27 @@ def _elsewhere(_run: Run, evidence: Evidence) -> str | None:
     )
 
 
+# what is placed, copied or collected around a block, or made from its inputs: nothing of it is kept less where blocks are recomputed
+_AROUND = pattern(
+    r"nn/parallel/(?:data_parallel|replicate|scatter_gather|_functions|comm)\.py:|accelerate/(?:hooks|data_loader)\.py:|utils/operations\.py:|utils/modeling\.py:set_module|"
+    r"_utils/pin_memory\.py:|:_prepare_inputs?\b|load_balancing_loss|tuners/trainable_tokens/|:get_prompt\b|autoencoder\w*\.py:encode|\bvae\.encode\(|"
+    r"\btext_encoder\w*\("
+)
+_OF_BLOCK = pattern(r"modeling_\w+\.py:forward|checkpoint\.py:")
+
+
+def _around(_run: Run, evidence: Evidence) -> str | None:
+    """What fails stands outside every block of the trained model: behind the last frame of one comes a wrapper's, or there is none."""
+    failure = evidence.failure
+    if failure is None or not in_phase(evidence, "forward", "loss", "backward", None):
+        return None
+    described = [f"{f.file}:{f.function}: {f.code}" for f in failure.frames]
+    at = next((n for n in range(len(described) - 1, -1, -1) if _AROUND.search(described[n])), None)
+    if at is None or any(_OF_BLOCK.search(text) for text in described[at + 1 :]):
+        return None
+    return f"{failure.frames[at].where}: what fails is outside the blocks whose activations would be recomputed"
+
+
 RULE = Rule(
     id="checkpointing-off",
     tier="batch",
@@ -135,6 +156,13 @@ RULE = Rule(
             r"variance\s*=|hidden_states)|peft/tuners/\w+/layer\.py:forward|bitsandbytes/autograd/_functions\.py:forward|"
             r"diffusers/models/\S*:forward|model\.py:forward: x = block",
             on="frame",
+        ),
+        Mark(
+            "checkpointing-off-around",
+            -2.5,
+            "outside every block",
+            "torch/nn/parallel DataParallel, accelerate hooks.py and data_loader.py, the router's auxiliary loss, encoders that prepare inputs",
+            when=_around,
         ),
         Mark(
             "checkpointing-off-moving",

@@ -235,6 +235,15 @@ RULE = Rule(
             when=lambda run, e: "" if run.job.objective not in ("dpo", "kto", "grpo", "ppo", "rloo") and not _of_peft(e) else None,
         ),
         Mark(
+            "duplicate-layout-sampler",
+            2.8,
+            "whole models are placed for a sample beside those that are trained",
+            "diffusers examples' log_validation: DiffusionPipeline.from_pretrained loads what it is not given, and pipeline.to places all of it",
+            pattern=r"pipelines/pipeline_utils\.py:to\b|\bpipe(?:line)?\.to\(",
+            on="frame",
+            when=lambda _, e: "" if in_phase(e, "eval", "rollout") else None,
+        ),
+        Mark(
             "duplicate-layout-average-step",
             3.0,
             "a moving average of the weights is being updated or stored",

@@ -104,7 +104,7 @@ RULE = Rule(
             "the failure comes while the second model is built or asked",
             "trl create_reference_model, prepare_deepspeed, compute_reference_log_probs; verl fsdp_workers ref role",
             pattern=(
-                r"create_reference_model|compute_ref(erence)?_log_probs?|\b(?:ref\w*_model|ref|\w+_ref|reference)\s*=|self\.ref_model\(|dpo_trainer\.py:(null_ref_context|"
+                r"sync_target_model|create_reference_model|compute_ref(erence)?_log_probs?|\b(?:ref\w*_model|ref|\w+_ref|reference)\s*=|self\.ref_model\(|dpo_trainer\.py:(null_ref_context|"
                 r"compute_reference)"
             ),
             on="frame",

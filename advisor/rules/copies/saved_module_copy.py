@@ -111,6 +111,14 @@ RULE = Rule(
             when=lambda run, _: "" if run.architecture is None else None,
         ),
         Mark(
+            "saved-module-copy-table",
+            3.5,
+            "a whole table is copied for the few rows that are trained",
+            "peft tuners/trainable_tokens/layer.py get_merged_weights: weight.index_copy makes a new table in each forward pass",
+            pattern=r"tuners/trainable_tokens/layer\.py:",
+            on="frame",
+        ),
+        Mark(
             "saved-module-copy-new-tokens",
             3.0,
             "tokens are added to the vocabulary, which makes the embedding and the head trainable as a whole",

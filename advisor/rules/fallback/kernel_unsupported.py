@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import fingerprint
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom
 from advisor.rules.shares import guessed
 from advisor.rules.situation import in_phase
@@ -36,6 +39,17 @@ def _wide_request(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "hidden", "mlp", alone=True, dtype="fp32")
 
 
+_SLOW = pattern(r"\bfast path is not available because|modeling_\w+\.py:(?:slow_forward|torch_forward|torch_chunk_\w+|torch_recurrent_\w+)\b", re.IGNORECASE)
+
+
+def _form(_run: Run, evidence: Evidence) -> Form | None:
+    """A package is missing, no card is too old: installing it is the cure."""
+    shown = (*(line.text for line in evidence.lines), *(f"{f.file}:{f.function}" for f in evidence.frames))
+    if not any(_SLOW.search(text) for text in shown):
+        return None
+    return Form("A sequence layer runs without its kernel: the states of every position are formed", ("fused-kernels", "upgrade", "gradient-checkpointing"))
+
+
 RULE = Rule(
     id="kernel-unsupported",
     tier="fallback",
@@ -65,6 +79,14 @@ RULE = Rule(
             ),
             on="line",
         ),
+        Mark(
+            "kernel-unsupported-slow",
+            4.0,
+            "a sequence layer runs without its kernel",
+            "transformers models/*/modeling_*.py: 'The fast path is not available because one of ... is None. Falling back to the sequential implementation', "
+            "slow_forward and torch_forward, torch_chunk_gated_delta_rule: the states of every position are formed",
+            pattern=r"\b[Ff]ast path is not available because|modeling_\w+\.py:(?:slow_forward|torch_forward|torch_chunk_\w+|torch_recurrent_\w+)\b",
+        ),
         Mark("kernel-unsupported-request", 1.5, "fp32 activations", "CUDA programming guide: bf16 from compute capability 8.0", when=_wide_request),
         Mark(
             "kernel-unsupported-says",
@@ -82,6 +104,7 @@ RULE = Rule(
             ),
         ),
     ),
+    form=_form,
     remedies=("upgrade", "load-in-16-bit", "restore-flash-attention"),
     fires=(
         Example(

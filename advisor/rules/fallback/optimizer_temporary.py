@@ -40,6 +40,15 @@ RULE = Rule(
             when=lambda _, e: "" if in_phase(e, "step") else None,
         ),
         Mark(
+            "optimizer-temporary-expression",
+            2.5,
+            "the step computes with a whole gradient or parameter out of place",
+            "transformers optimization.py Adafactor.step: update = (grad**2) + eps, p_data_fp32.float(): each operator of an expression makes a tensor",
+            pattern=r":step: \w+ = (?!.*torch\.zeros)\(?\(?[\w.]*(?:grad|update|param|exp_avg|p_data|momentum)\w*\s?(?:\*\*|[-+*/@])",
+            on="frame",
+            when=lambda _, e: "" if in_phase(e, "step") else None,
+        ),
+        Mark(
             "optimizer-temporary-code",
             3.0,
             "the script widens whole gradients in its step",

@@ -111,8 +111,13 @@ def _one_of_several(run: Run, evidence: Evidence) -> str | None:
     return f"FSDP finds one process and divides nothing ({line.where}), where several cards are shown"
 
 
+_REPLICAS = pattern(r"nn/parallel/replicate\.py:|comm\.py:broadcast_coalesced")
+
+
 def _form(run: Run, evidence: Evidence) -> Form | None:
     """One process where several cards were meant: the launch is what is wrong, not the strategy."""
+    if any(_REPLICAS.search(f"{f.file}:{f.function}") for f in evidence.frames):
+        return Form("DataParallel copies the whole module to every card in each step, from one process", ("correct-launch", "fsdp", "zero-3"))
     if _one_of_several(run, evidence) is None:
         return None
     return Form("One process was started, so that sharding divides by one: everything is held whole", ("correct-launch", "fsdp"))
@@ -139,6 +144,14 @@ RULE = Rule(
             "DDP makes the buckets for all gradients of the whole model",
             "torch/nn/parallel/distributed.py _ddp_init_helper: dist.Reducer allocates a bucket for each gradient, on every rank the same",
             pattern=r"_ddp_init_helper|dist\.Reducer\(",
+            on="frame",
+        ),
+        Mark(
+            "replicated-state-each-step",
+            3.5,
+            "DataParallel copies the whole module to every card in each step",
+            "torch/nn/parallel/data_parallel.py forward: self.replicate(module, device_ids), by broadcast_coalesced",
+            pattern=r"nn/parallel/replicate\.py:|comm\.py:broadcast_coalesced|data_parallel\.py:forward: replicas",
             on="frame",
         ),
         Mark(

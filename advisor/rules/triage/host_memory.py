@@ -149,7 +149,7 @@ RULE = Rule(
             4.0,
             "the failure comes while host memory is page-locked",
             "torch.Tensor.pin_memory -> cudaHostAlloc reports the host's shortage as a CUDA error without counters",
-            pattern=r"pin_memory\(|:pin_memory|_pin_memory_loop|CachingHostAllocator|pin_memory\s?=\s?True",
+            pattern=r"pin_memory\(|:pin_memory|_pin_memory_loop|CachingHostAllocator|pin_memory\s?=\s?(?!False)[\w.]+",
             on="frame",
             when=lambda _, e: "" if e.failure is not None and e.failure.allocated_bytes is None else None,
         ),
