@@ -22,6 +22,7 @@ PREFERENCE = frozenset({"dpo", "kto", "orpo", "reward"})
 ROLLOUT_OBJECTIVES = frozenset({"grpo", "ppo", "rloo"})
 FSDP = frozenset({"fsdp1", "fsdp2", "megatron-fsdp"})
 PARKS = frozenset({"verl"})  # offload flags mean: off the card between phases (workers/fsdp_workers.py load_fsdp_model_to_gpu before each update)
+PACKS_PAIRS = frozenset({"ms-swift"})  # packing of preference data: a pair's length is the sum of both (dataset/packing.py)
 TORCH_PIPELINE = frozenset({None, "custom", "torchtitan"})
 MEGATRON = frozenset({"megatron", "megatron-distributed", "megatron-fsdp"})
 
@@ -223,8 +224,9 @@ def read(run: Run, stage: Stage | None = None) -> Context:
     def away(part: str) -> bool:
         return getattr(job.offload, part) in ("cpu", "nvme") and not parks
 
-    # a pair is two rows of a batch, unless rows are packed: chosen and rejected then share the stated length
-    pair = 2 if job.objective in PREFERENCE and job.objective != "kto" and not batch.packed else 1
+    # a pair is two rows of a batch, each of the stated length, unless pairs are packed into rows of it
+    shared = batch.packed and job.framework.name in PACKS_PAIRS
+    pair = 2 if job.objective in PREFERENCE and job.objective != "kto" and not shared else 1
     weight = bytes_of(precision.weights)
     compute = bytes_of(precision.compute if precision.compute in ("fp32", "bf16", "fp16") else "bf16" if precision.compute else precision.weights)
     mixed = precision.mixed or "none"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from advisor.arithmetic import colossal, settings
 from advisor.arithmetic import moments as at
-from advisor.arithmetic import settings
 from advisor.arithmetic.blocks.block import settled
 from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
@@ -14,6 +14,8 @@ UNGUARDED = frozenset({"gpt_bigcode"})  # models that do not switch use_cache of
 GUARDED_SINCE = (4, 53)  # transformers' GradientCheckpointingLayer switches it off for every model
 SOURCE = "transformers modeling_gpt_bigcode (use_cache stays on): each cached view pins the whole fused attention projection"
 OWN_LOOPS = frozenset({None, "custom"})  # loops that wrap blocks themselves, so that the model's own guard does not see any checkpointing
+OWN = "keys and values of the forward pass"
+REFERENCE = "ColossalChat coati/trainer/dpo.py: ref_model.eval() is called without use_cache=False, so that its outputs have the cache of every layer"
 WRAPPED = "transformers modeling_llama.py past_key_values; torch checkpoint_wrapper leaves model.gradient_checkpointing False (llama-cookbook pull request 165)"
 
 
@@ -24,10 +26,12 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     """
     said = ctx.run.facts.get("framework.use_cache")
     written = said is None or said.kind in ("stated", "read")
+    switched_off = ctx.job.framework.use_cache is False and written  # a default does not reach these models
+    if colossal.refers(ctx) and not switched_off:
+        yield from _of_layers(ctx, frozenset({at.LOSS_FORWARD}), "keys and values of the reference's forward pass", REFERENCE)
     if ctx.checkpointing == "none":
         return
     unguarded = ctx.arch.model_type in UNGUARDED and not ctx.at_least("transformers", *GUARDED_SINCE)
-    switched_off = ctx.job.framework.use_cache is False and written  # a default does not reach this model
     if unguarded and not switched_off:
         yield from _pinned(ctx)
     elif ctx.job.framework.use_cache and written and ctx.framework in OWN_LOOPS and ctx.source == "huggingface":
@@ -41,7 +45,7 @@ def _pinned(ctx: Context) -> Iterator[Holding]:
         if pinned:
             each = round(pinned * ctx.tokens)
             values = {"layers": layers, "tokens": ctx.tokens, "bytes a token": round(pinned)}
-            yield _cache(layers * each, frozenset({at.FORWARD, at.LOSS_FORWARD}), values, SOURCE)
+            yield _cache(OWN, layers * each, frozenset({at.FORWARD, at.LOSS_FORWARD}), values, SOURCE)
 
 
 def _by_wrapper(ctx: Context) -> Iterator[Holding]:
@@ -49,13 +53,16 @@ def _by_wrapper(ctx: Context) -> Iterator[Holding]:
     moments = {at.FORWARD, at.LOSS_FORWARD}
     if ctx.job.framework.keeps_outputs:
         moments |= {at.LOSS_BACKWARD, at.BACKWARD_LAST, at.BACKWARD_FIRST, at.BACKWARD_ROOT}
+    yield from _of_layers(ctx, frozenset(moments), OWN, WRAPPED)
+
+
+def _of_layers(ctx: Context, moments: frozenset[str], name: str, source: str) -> Iterator[Holding]:
     for block, layers in ctx.blocks:
         if block.heads and block.latent is None:
             each = ctx.compute * block.kv_heads * (block.head_dim + block.v_head_dim)
             values = {"layers": layers, "tokens": ctx.tokens, "bytes a token": each}
-            yield _cache(layers * each * ctx.tokens, frozenset(moments), values, WRAPPED)
+            yield _cache(name, layers * each * ctx.tokens, moments, values, source)
 
 
-def _cache(size: int, moments: frozenset[str], values: dict[str, int], source: str) -> Holding:
-    name, formula = "keys and values of the forward pass", "layers x tokens x bytes a token"
-    return Holding("decode-cache", name, size, moments, formula, values, source, need="avoidable")
+def _cache(name: str, size: int, moments: frozenset[str], values: dict[str, int], source: str) -> Holding:
+    return Holding("decode-cache", name, size, moments, "layers x tokens x bytes a token", values, source, need="avoidable")

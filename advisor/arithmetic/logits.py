@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from advisor.arithmetic import colossal, pipe_outputs, traits, unsloth_loss
 from advisor.arithmetic import moments as at
-from advisor.arithmetic import pipe_outputs, traits, unsloth_loss
 from advisor.arithmetic.context import ROLLOUT_OBJECTIVES, Context
 from advisor.arithmetic.fused_linear import chunked, fused_linear
 from advisor.arithmetic.losses import LOSS_FUNCTION_SINCE, OWN_LOSS, RAW_REMOTE, SCALED, Loss, materialised, own
@@ -172,7 +172,7 @@ def _whole(ctx: Context, loss: Loss) -> Iterator[Holding]:
         loss.source,
         error=None,
     )
-    keeps = bool(ctx.job.framework.keeps_outputs)
+    keeps = bool(ctx.job.framework.keeps_outputs) or colossal.names_outputs(ctx)
     yield from _backward(ctx, loss, vocab)
     yield from pipe_outputs.kept(ctx, vocab)
     if keeps:

@@ -7,7 +7,8 @@ Read in TRL 0.9.6 to 1.7.0: trainer/dpo_trainer.py ``concatenated_forward``, ``_
 
 from __future__ import annotations
 
-from advisor.arithmetic import preference_losses
+from advisor.arithmetic import colossal, preference_losses
+from advisor.arithmetic.colossal import COLOSSAL
 from advisor.arithmetic.context import FSDP, Context
 from advisor.arithmetic.losses import Loss
 
@@ -28,6 +29,8 @@ def picks(ctx: Context, form: str) -> bool:
         return False
     if ctx.job.objective == "grpo":
         return ctx.framework in ON_TRL
+    if ctx.framework == COLOSSAL:
+        return ctx.job.objective in ("dpo", "orpo")
     return ctx.job.objective in ("dpo", "kto", "orpo") and (ctx.framework in ON_TRL or ctx.framework in (SWIFT, FACTORY))
 
 
@@ -43,6 +46,8 @@ def loss(ctx: Context, logits: int) -> Loss:
     wide = widened(ctx, logits)
     rows = max(1, ctx.micro_batch)
     made = logits + wide if wide > logits else logits  # both, while the one is made of the other
+    if ctx.framework == COLOSSAL:
+        return colossal.loss(ctx, logits)
     if ctx.framework == FACTORY:
         return preference_losses.factory(ctx, logits)
     if ctx.job.objective == "orpo":

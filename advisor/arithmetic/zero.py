@@ -200,7 +200,8 @@ def _gathered(ctx: Context) -> Iterator[Holding]:
 def gradients(ctx: Context) -> Iterator[Holding]:
     """Stage 1 keeps whole gradients, stages 2 and 3 a partition; the step widens it to fp32."""
     c, each, moments = ctx.counts, ctx.gradient, ctx.trains
-    host = ctx.gradients_away or ctx.optimizer_away  # DeepSpeed keeps gradients where the optimizer steps
+    # DeepSpeed keeps gradients where the optimizer steps; LowLevelZeroOptimizer copies each there in its step and keeps the partition on the card till then
+    host = (ctx.gradients_away or ctx.optimizer_away) and ctx.framework not in APART
     share = learned_share(ctx, ctx.shard)
     values = {"elements": c.learned, "bytes_each": each, "ranks": ctx.shard}
     early = moments if ctx.accumulation > 1 else moments & {at.BACKWARD_FIRST, at.BACKWARD_ROOT, at.STEP}
@@ -239,7 +240,7 @@ def gradients(ctx: Context) -> Iterator[Holding]:
             "deepspeed stage3.py: one flat partition, allocated once", layout="sharded",
         )  # fmt: skip
     yield from _arriving(ctx, each)
-    if c.learned and not host:
+    if c.learned and not host and not ctx.optimizer_away:
         yield from (h for h in joined(ctx, share) if ctx.framework not in APART or h.name not in (ONE_TENSOR, NORM))
 
 
