@@ -10,6 +10,7 @@ from msgspec import Struct
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from advisor.frameworks.bounds import Bounds, holds
 from advisor.frameworks.table import Default, Table, of_framework, stack
 
 Versions = tuple[tuple[str, str], ...]
@@ -42,20 +43,21 @@ def tables_for(framework: str | None, generating: bool = False) -> tuple[Table, 
 
 
 @cache
-def rules(framework: str | None, versions: Versions = (), generating: bool = False) -> Mapping[str, tuple[Rule, ...]]:
-    """Rules by field, the uppermost layer's first."""
-    known = dict(versions)
+def rules(framework: str | None, versions: Versions = (), generating: bool = False, bounds: Bounds = ()) -> Mapping[str, tuple[Rule, ...]]:
+    """Rules by field, the uppermost layer's first. ``bounds``: what is known of versions that are not."""
+    known, bounded = dict(versions), dict(bounds)
     found: dict[str, list[Rule]] = {}
     for table in tables_for(framework, generating):
         above = {field: len(entries) for field, entries in found.items()}  # an upper layer's default that holds is not opened by a lower layer's versions
         for default in table.defaults:
-            matched = _matches(default, table, known)
-            if matched is False:
+            matched = _matches(default, table, known, bounded)
+            if matched is False or (matched is None and default.where_known):
                 continue
             when = tuple((field, tuple(v) if isinstance(v, list) else (v,)) for field, v in default.when.items())
             for field, value in default.fields.items():
                 frozen = tuple(value) if isinstance(value, list) else value
-                _add(found.setdefault(field, []), Rule(frozen, when, _where(default, table, known)), first=above.get(field, 0), open_version=matched is None)
+                rule = Rule(frozen, when, _where(default, table, known, bounded))
+                _add(found.setdefault(field, []), rule, first=above.get(field, 0), open_version=matched is None)
     return {field: tuple(entries) for field, entries in found.items()}
 
 
@@ -69,7 +71,7 @@ def _add(entries: list[Rule], rule: Rule, *, first: int, open_version: bool) -> 
     entries.append(rule)
 
 
-def _matches(default: Default, table: Table, known: Mapping[str, str]) -> bool | None:
+def _matches(default: Default, table: Table, known: Mapping[str, str], bounded: Mapping[str, str]) -> bool | None:
     """Whether a default's versions are the job's; ``None`` where the job's version is not known."""
     if default.versions is None:
         return True
@@ -78,7 +80,7 @@ def _matches(default: Default, table: Table, known: Mapping[str, str]) -> bool |
     for package, specifier in wanted.items():
         text = known.get(package) or known.get(package.replace("-", "_"))
         if text is None:
-            answers.append(None)
+            answers.append(holds(bounded[package], specifier) if package in bounded else None)
             continue
         try:
             answers.append(SpecifierSet(specifier).contains(Version(text.split("+")[0]), prereleases=True))
@@ -89,6 +91,6 @@ def _matches(default: Default, table: Table, known: Mapping[str, str]) -> bool |
     return None if None in answers else True
 
 
-def _where(default: Default, table: Table, known: Mapping[str, str]) -> str:
-    version = known.get(table.package or table.name)
+def _where(default: Default, table: Table, known: Mapping[str, str], bounded: Mapping[str, str]) -> str:
+    version = known.get(table.package or table.name) or bounded.get(table.package or table.name)
     return f"{table.title}{f' {version}' if version else ''}: {default.source}"

@@ -38,10 +38,14 @@ class _Strict(Struct, frozen=True, forbid_unknown_fields=True, dict=True):
 
 
 class Default(_Strict, frozen=True, kw_only=True):
-    """What a framework does where nothing is said. ``versions``: a specifier for the table's package, or one for each named package."""
+    """What a framework does where nothing is said. ``versions``: a specifier for the table's package, or one for each named package.
+
+    ``where_known``: not even an alternative where the version is not known.
+    """
 
     fields: Mapping[str, Any]
     versions: str | Mapping[str, str] | None = None
+    where_known: bool = False
     when: Mapping[str, Any] = field(default_factory=dict)  # field -> value or list of values that it must have
     source: str
     why: str | None = None

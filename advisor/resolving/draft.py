@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
+from packaging.version import Version
 
 from advisor.evidence import Evidence, Fact, FactKind
+from advisor.frameworks.bounds import holds
 from advisor.frameworks.defaults import rules
 from advisor.job import Eval, Job, Load, Model, Resume, Rollout, Save, Section, fields
 from advisor.job.division import Wrap
 from advisor.resolving import family
+from advisor.resolving.versions_shown import bounds
 
 _EMPTY: dict[str, Section] = {"load": Load(), "eval": Eval(), "save": Save(), "resume": Resume(), "rollout": Rollout()}
 _FIELDS = frozenset(fields())
@@ -46,7 +49,7 @@ class Draft:
         versions |= {path.removeprefix("framework.versions."): value for path, value in self._new.items() if path.startswith("framework.versions.")}
         self.versions: dict[str, str] = dict(versions)
         generating = self.has("rollout") or self._values.get("objective") in family.RL | {"dpo"} or self._values.get("parallel.strategy") in family.FSDP
-        self._rules = rules(self.framework, tuple(sorted(versions.items())), generating)
+        self._rules = rules(self.framework, tuple(sorted(versions.items())), generating, bounds(evidence))
 
     def _load(self, facts: dict[str, Fact]) -> None:
         read = {fact.field: fact for fact in reversed(self.evidence.facts)} if self.evidence.facts else {}
@@ -147,6 +150,18 @@ class Draft:
         """The first two numbers of a package's stated version."""
         parts = self.versions.get(package, "").split(".")
         return (int(parts[0]), int(parts[1])) if len(parts) >= 2 and parts[0].isdigit() and parts[1].isdigit() else None
+
+    def older(self, package: str, than: str) -> bool | None:
+        """Whether a package's version is older than another: by what is stated, else by what the failure's own text leaves possible."""
+        stated = self.major_minor(package)
+        if stated is not None:
+            return Version(".".join(map(str, stated))) < Version(than)
+        shown = self.shown(package)
+        return holds(shown, f"<{than}") if shown is not None else None
+
+    def shown(self, package: str) -> str | None:
+        """The versions of a package that the failure's own text leaves possible, as a specifier."""
+        return dict(bounds(self.evidence)).get(package)
 
     def default(self, path: str, value: Any, where: str, why: str | None = None, *, alternatives: Iterable[Any] = ()) -> None:
         """A default of a named framework and version."""

@@ -147,11 +147,12 @@ def _load_default(draft: Draft, low: str) -> tuple[str, str, tuple[Any, ...]]:
     checkpoint = _checkpoint_dtype(draft)
     if framework == "trl" and (draft.major_minor("trl") or (0, 0)) >= (0, 27):
         return "fp32", "a model given as a name is loaded in fp32 (trl trainer/utils.py create_model_from_path)", (checkpoint or low,)
-    version = draft.major_minor("transformers")
-    if version is not None and version < (5, 0):
-        return "fp32", "from_pretrained without a dtype loads fp32 before transformers 5", (checkpoint or low,)
+    older = draft.older("transformers", "5")
+    if older:
+        shown = f"; the failure's own text shows transformers {draft.shown('transformers')}" if draft.major_minor("transformers") is None else ""
+        return "fp32", f"from_pretrained without a dtype loads fp32 before transformers 5{shown}", (checkpoint or low,)
     why = "from_pretrained without a dtype keeps the checkpoint's from transformers 5 on; before, it loads fp32"
-    return checkpoint or low, why, () if version is not None else ("fp32",)
+    return checkpoint or low, why, () if older is not None else ("fp32",)
 
 
 def _checkpoint_dtype(draft: Draft) -> str | None:

@@ -7,6 +7,7 @@ import re
 from advisor.evidence import Evidence
 from advisor.frameworks import defaults
 from advisor.reading.pattern import pattern
+from advisor.resolving.versions_shown import bounds
 from advisor.rules import counters
 from advisor.rules.estimating import ledger_of
 from advisor.run import Run
@@ -65,7 +66,7 @@ def uncertain(run: Run, path: str) -> bool:
         return False
     if fact.kind == "default":
         generating = run.job.rollout is not None or run.job.objective in PREFERENCE
-        table = defaults.rules(framework.name, tuple(sorted((framework.versions or {}).items())), generating).get(path, ())
+        table = defaults.rules(framework.name, tuple(sorted((framework.versions or {}).items())), generating, bounds(run.seen)).get(path, ())
         own = next((rule for rule in table if rule.where == fact.where), None)
         if own is not None:
             return bool(own.alternatives)
@@ -221,7 +222,7 @@ def in_block(evidence: Evidence) -> bool:
 
 
 _SECOND = pattern(
-    r"create_ref(?:erence)?_model|:_?(?:build|make|load|init|get)_ref(?:erence)?_(?:model|policy)|"
+    r"create_(?:ref(?:erence)?|reward|critic|teacher)_model|:_?(?:build|make|load|init|get)_(?:ref(?:erence)?|reward|critic|teacher)_(?:model|policy)|"
     r": (?:self\.)?(?:ref(?:erence)?_model|ref_policy)\s*=(?!=)(?!\s*None\b)"
 )
 

@@ -1,0 +1,51 @@
+"""What is known of a version that nobody wrote: at least this one, or older than that one.
+
+A default belongs to a range of versions; it holds, does not hold, or stays open against a bound. Only plain comparisons are compared
+(``>=4.36,<5``); anything else stays open.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from msgspec import Struct
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+Bounds = tuple[tuple[str, str], ...]  # package, specifier: (("transformers", ">=4.46,<5"),)
+_LOWEST, _HIGHEST = Version("0"), Version("9999")
+
+
+class Range(Struct, frozen=True):
+    """Versions from ``low`` on, below ``high``."""
+
+    low: Version
+    high: Version
+
+
+def holds(bound: str, wanted: str) -> bool | None:
+    """Whether every version within a bound is one of those wanted; ``False`` where none is, ``None`` where some are."""
+    known, asked = range_of(bound), range_of(wanted)
+    if known is None or asked is None:
+        return None
+    if known.high <= asked.low or known.low >= asked.high:
+        return False
+    return True if asked.low <= known.low and known.high <= asked.high else None
+
+
+@cache
+def range_of(specifier: str) -> Range | None:
+    """The range of a specifier of ``>=``, ``<`` and their like; ``None`` for any other."""
+    low, high = _LOWEST, _HIGHEST
+    try:
+        parts = [(part.operator, Version(part.version)) for part in SpecifierSet(specifier)]
+    except (InvalidSpecifier, InvalidVersion):
+        return None
+    for operator, version in parts:
+        if operator in (">=", ">"):
+            low = max(low, version)
+        elif operator in ("<", "<="):
+            high = min(high, version)
+        else:
+            return None
+    return Range(low, high)
