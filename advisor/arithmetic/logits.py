@@ -10,7 +10,7 @@ from advisor.arithmetic import colossal, pipe_outputs, traits, unsloth_loss
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import ROLLOUT_OBJECTIVES, Context
 from advisor.arithmetic.fused_linear import chunked, fused_linear
-from advisor.arithmetic.losses import LOSS_FUNCTION_SINCE, OWN_LOSS, RAW_REMOTE, SCALED, Loss, materialised, own
+from advisor.arithmetic.losses import LOSS_FUNCTION_SINCE, OWN_LOSS, RAW_REMOTE, SCALED, Loss, materialised, own, torchtune
 from advisor.arithmetic.parameters import ADAPTED
 from advisor.arithmetic.token_log_probs import loss as picked
 from advisor.arithmetic.token_log_probs import picks
@@ -84,6 +84,8 @@ def of(ctx: Context, form: str) -> Loss:
         return Loss(logits, 2 * logits, float(logits), why, where)
     if ctx.source == "torchtitan" and ctx.tensor > 1:
         return dtensor(logits)
+    if ctx.source == "torchtune" and form in ("full", "full-fp32"):
+        return torchtune(logits, ctx.version("torchtune"))
     if ctx.source == "torchtitan":
         return Loss(
             logits + 4 + 4,
@@ -172,7 +174,7 @@ def _whole(ctx: Context, loss: Loss) -> Iterator[Holding]:
         loss.source,
         error=None,
     )
-    keeps = bool(ctx.job.framework.keeps_outputs) or colossal.names_outputs(ctx)
+    keeps = bool(ctx.job.framework.keeps_outputs) or colossal.names_outputs(ctx) or (ctx.source == "torchtune" and loss.outputs > 0)
     yield from _backward(ctx, loss, vocab)
     yield from pipe_outputs.kept(ctx, vocab)
     if keeps:

@@ -12,6 +12,8 @@ RAW_REMOTE = frozenset(
     {"qwen", "qwen2", "baichuan"}
 )  # remote code whose loss shifts the logits as they are (modeling_qwen.QWenLMHeadModel); Qwen 2 never needed any
 SCALED = frozenset({"cohere", "cohere2", "granite", "granitemoe", "granitemoeshared", "granitemoehybrid", "falcon_h1"})  # the logits once more, times a scale
+TORCHTUNE_DROPS_SINCE = (0, 3)  # recipes: del logits before loss.backward()
+TORCHTUNE = "torchtune modules/transformer.py TransformerDecoder.forward, recipes/lora_finetune_single_device.py train"
 OWN_LOSS = frozenset({"gpt_bigcode", "gpt2", "gpt_neo", "gpt_neox", "gptj", "falcon", "bloom", "opt", "mpt", "phi-msft", "codegen"})
 
 
@@ -100,3 +102,16 @@ def own(form: str, logits: int, autocast: bool) -> Loss:
         2 * logits + upcast + wide, max(3 * wide, 2 * wide + upcast), float(logits), "logits + shifted copy (+ cast) + log-softmax; backward: two gradients",
         "the model's own loss: lm_logits[..., :-1, :].contiguous(), CrossEntropyLoss", narrow=2.0 * logits if wide > logits else 0.0, wide=float(wide),
     )  # fmt: skip
+
+
+def torchtune(logits: int, version: tuple[int, ...] | None) -> Loss:
+    """A loss on whole logits in torchtune: its decoder widens them whatever the loss (modules/transformer.py ``output(h).float()``, 0.1 to 0.6).
+
+    Before 0.3, when such a loss was the recipes' default, the shifted logits are a copy that the loop names until its next step, and the vocabulary is
+    the second dimension, so that log-softmax copies them once more. Since then the labels are shifted, and the logits dropped before backward.
+    """
+    narrow = float(logits) if logits < 4 else 0.0
+    if version is not None and version >= TORCHTUNE_DROPS_SINCE:
+        return Loss(max(narrow + 4, 8.0), 12.0, 0.0, "fp32 logits + log-softmax; backward: log-softmax + two gradients", TORCHTUNE, narrow=narrow)
+    why = "fp32 logits, shifted + the same, contiguous + log-softmax; backward: log-softmax + two gradients, beside the shifted that are named"
+    return Loss(12.0, 12.0, 4.0, why, TORCHTUNE, narrow=narrow)

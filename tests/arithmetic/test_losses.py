@@ -6,7 +6,7 @@ import pytest
 
 from advisor.arithmetic import estimate
 from advisor.arithmetic.logits import megatron
-from advisor.arithmetic.losses import materialised
+from advisor.arithmetic.losses import materialised, torchtune
 from tests.arithmetic.jobs import job
 
 
@@ -63,3 +63,12 @@ def test_a_loss_that_the_trainer_compiles_with_the_model_is_never_wide() -> None
     entries = 2 * 512 * 8000
     assert backward() == entries * 2 * 2  # bf16 logits and their gradient
     assert backward(framework={"name": "custom"}) == entries * 12  # what a loop of one's own compiles is not known
+
+
+def test_torchtune_widens_whole_logits_and_named_a_shifted_copy_of_them_until_its_release_0_3() -> None:
+    old, new = torchtune(2, None), torchtune(2, (0, 6, 1))
+    assert (old.forward, old.backward, old.outputs) == (12, 12, 4)
+    assert (new.forward, new.backward, new.outputs) == (8, 12, 0)
+    ledger = estimate(job(activations={"loss": "full"}, framework={"name": "torchtune"}).but(model={"source": "torchtune"}))
+    entries = 2 * 512 * 8000
+    assert sum(h.bytes for h in ledger.holdings if h.part == "logits" and "loss.backward" in h.moments) == 16 * entries
