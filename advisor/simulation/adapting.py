@@ -13,6 +13,12 @@ from advisor.simulation.patching import patched
 from advisor.simulation.quantising import DTYPES
 from advisor.simulation.request import CannotProbe
 
+FUSED = "ParamWrapper"  # peft's adapter of a parameter that is no layer's weight: experts in one tensor
+DIVIDED = (
+    "peft's adapters of experts in one tensor (ParamWrapper) do not run under FSDP1: its get_delta_weight multiplies lora_B by lora_A outside the units that "
+    "peft's wrapping policy makes of them (aten::mm on a shard's view; real ranks stop there too); FSDP2 runs them, and so does targets: attention"
+)
+
 
 def trainable(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     """The model as it trains.
@@ -44,11 +50,21 @@ def trainable(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     from advisor.simulation.standins import gptq
 
     with torch.device(device), patched([(peft.tuners.lora.model, "dispatch_gptq", gptq.dispatch)]):
-        adapted: torch.nn.Module = peft.get_peft_model(model, settings, autocast_adapter_dtype=False)
+        adapted = _adapted(peft, model, settings)
+    if job.parallel.strategy == "fsdp1" and any(type(module).__name__ == FUSED for module in adapted.modules()):
+        raise CannotProbe(DIVIDED)
     # peft leaves adapters on meta in torch's default dtype; on a device they take the base's dtype, widened to fp32 where the job says so
     for parameter in adapted.parameters():
         if parameter.requires_grad:
             parameter.data = parameter.data.to(DTYPES[job.method.adapter_dtype or "fp32"])
+    return adapted
+
+
+def _adapted(peft: Any, model: torch.nn.Module, settings: Any) -> torch.nn.Module:
+    try:
+        adapted: torch.nn.Module = peft.get_peft_model(model, settings, autocast_adapter_dtype=False)
+    except ValueError as error:  # what it does not go with, which it would say in a run too
+        raise CannotProbe(f"peft {peft.__version__} makes no such adapters, in a run neither ({str(error).partition(chr(10))[0][:200]})") from None
     return adapted
 
 

@@ -132,10 +132,14 @@ def _remarks(run: Run) -> list[str]:
     """What is another code's than the run's own, by intention."""
     if zero_scope.wanted(run.effective):
         return ["DeepSpeed's own engine at the job's own sizes, nothing scaled; PyTorch's fused Adam stands for DeepSpeed's, which is a kernel"]
-    if run.effective.model.source != "torchtitan":
-        return []
-    eager = ", its compiled blocks without what inductor fuses away within them" if run.effective.activations.compile else ""
-    return [f"torchtitan's Llama 3 by its operators (0.1.0 and 0.2.0 were read){eager}"]
+    job, found = run.effective, []
+    if job.model.source == "torchtitan":
+        eager = ", its compiled blocks without what inductor fuses away within them" if job.activations.compile else ""
+        found.append(f"torchtitan's Llama 3 by its operators (0.1.0 and 0.2.0 were read){eager}")
+    if job.precision.compute == "fp8":
+        gathered = "; weights are gathered in 16 bits: with float8 all-gather each gathered layer is half" if job.parallel.strategy == "fsdp2" else ""
+        found.append(f"torchao's float8 layers by what they allocate (0.14.1 and 0.18.0 compared){gathered}")
+    return found
 
 
 def _notes(run: Run, software: dict[str, str]) -> list[str]:

@@ -63,6 +63,20 @@ TEMPORARIES: dict[Any, Callable[..., list[int]]] = {
     ATEN.native_layer_norm_backward.default: layer_norm_backward,
 }
 
+GROUP_BY_GROUP = frozenset({torch.float32, torch.float16})
+GROUPED = frozenset({ATEN._grouped_mm.default} if hasattr(ATEN, "_grouped_mm") else ())
+
+
+def grouped_product(function: Any, first: torch.Tensor, second: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Grouped products of other dtypes than bf16: meta's kernel refuses them, CUDA's writes group by group into its result.
+
+    Source: torch 2.9 and 2.13 aten/src/ATen/native/cuda/GroupedBlas.cpp ``_grouped_mm_cuda``, GroupedMMUtils.h ``_grouped_mm_fallback``.
+    """
+    narrow = [torch.empty_strided(t.shape, t.stride(), dtype=torch.bfloat16, device=t.device) for t in (first, second)]
+    shape: torch.Tensor = function(*narrow, *args, **kwargs)
+    return torch.empty_strided(shape.shape, shape.stride(), dtype=first.dtype, device=first.device)
+
+
 CONTIGUOUS_FIRST = frozenset({ATEN.native_layer_norm_backward.default})  # their results are contiguous; meta's follow a strided gradient
 
 CUBLAS_WORKSPACE = {90: 33_554_432}  # bytes for each handle and stream; aten/src/ATen/cuda/CublasHandlePool.cpp

@@ -105,6 +105,8 @@ class Recorder(Following, TorchDispatchMode):  # type: ignore[no-untyped-call]  
     def _run(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if function in kernels.CONTIGUOUS_FIRST and args[0].is_meta:
             args = (torch.empty(args[0].shape, dtype=args[0].dtype, device=META), *args[1:])
+        if function in kernels.GROUPED and args[0].is_meta and args[0].dtype == args[1].dtype in kernels.GROUP_BY_GROUP:
+            return kernels.grouped_product(function, *args, **kwargs)
         try:
             return function(*args, **kwargs)
         except Exception:

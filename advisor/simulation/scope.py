@@ -11,6 +11,7 @@ from advisor.simulation.request import CannotProbe
 
 RUNS = frozenset({"none", "ddp", "fsdp1", "fsdp2"})
 LOG_PROBABILITIES = frozenset({"dpo", "grpo"})
+EIGHT_BIT = frozenset({"none", "ddp", "fsdp2"})  # strategies that leave a layer its weight as it is while it runs
 CAUSAL = frozenset({None, "pretrain", "sft"})
 
 
@@ -50,19 +51,19 @@ def _why_not(run: Run, job: Job) -> str | None:
 
 
 def _eight_bit(run: Run, job: Job) -> str | None:
-    """Of products in 8 bits and fewer, torchao's with one dynamic scale a tensor, run eagerly."""
+    """Of products in 8 bits and fewer, torchao's with dynamic scales of a tensor or of its rows."""
     compute, recipe = job.precision.compute, job.precision.fp8_recipe
     if compute not in ("fp8", "nvfp4", "mxfp8"):
         return None
-    if compute != "fp8" or recipe not in (None, "tensorwise"):
+    if compute != "fp8" or recipe not in (None, "tensorwise", "rowwise"):
         return f"{compute} products with {recipe} scales" if recipe else f"{compute} products"
     if job.framework.name not in (None, "custom", "torchtitan"):
         return f"fp8 products as {job.framework.name} makes them (TransformerEngine's modules need a GPU)"
-    if job.activations.compile:
-        return "fp8 products under torch.compile (it fuses their casts and chooses what is kept of them)"
-    if run.world > 1:
-        return "fp8 products on several ranks"
-    return None if job.method.kind == "full" else f"fp8 products beside {job.method.kind}'s own"
+    if run.world > 1 and (job.parallel.strategy or "none") not in EIGHT_BIT:
+        return f"fp8 products under {job.parallel.strategy}"
+    if tensor_parallel.size(job) > 1:
+        return "fp8 products of layers that are divided (tensor parallelism)"
+    return None if job.method.kind in (None, "full") else f"fp8 products beside {job.method.kind}'s own"
 
 
 def _padding_free(job: Job) -> str | None:

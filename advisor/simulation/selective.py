@@ -18,6 +18,7 @@ from advisor.simulation.request import CannotProbe
 
 ATEN = torch.ops.aten
 KEPT = ("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention")
+PRODUCTS = (ATEN.mm.default, ATEN._scaled_mm.default)  # torchao's fp8 tensors are multiplied by ``mm`` too, which hands on to the second
 UNUSED_PRODUCT = 7  # the block's last product (w2): its sum needs no operand in the backward pass, so a compiled block does not keep it
 
 
@@ -62,7 +63,7 @@ def _contexts(*, compiled: bool) -> Callable[[], Any]:
         products = {True: 0, False: 0}  # seen in the recomputation, and in the forward pass
 
         def policy(context: Any, function: Any, *_: Any, **__: Any) -> CheckpointPolicy:
-            if function is ATEN.mm.default:
+            if function in PRODUCTS:
                 products[context.is_recompute] += 1
                 number = products[context.is_recompute]
                 save = number % 2 == 1 and not (compiled and number == UNUSED_PRODUCT)

@@ -40,7 +40,7 @@ def record(
     model = building.build(run, device)
     reference = objectives.reference_of(model, run.effective)
     if run.effective.precision.compute == "fp8":
-        float8.convert(model)
+        float8.convert(model, rowwise=run.effective.precision.fp8_recipe == "rowwise", compiled=bool(run.effective.activations.compile))
     patches = fusing.fuse(model, run.effective)
     if reference is not None:
         fusing.fuse(reference, run.effective)

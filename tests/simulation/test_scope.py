@@ -102,3 +102,41 @@ def test_a_config_that_no_class_takes_is_refused_in_one_short_line(change: dict[
     assert said in told
     assert "\n" not in told
     assert len(told) < 320
+
+
+EXPERTS = {"method": {"kind": "lora", "rank": 4, "targets": "all-linear"}, "activations": {"attention": "sdpa", "checkpointing": "none"}}
+PAIR = {"parallel": {"strategy": "fsdp1", "shard": 2, "replicate": 1}, "hardware": {"gpu": "a100-80gb", "gpus_per_node": 2}}
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"method": {**EXPERTS["method"], "dropout": 0.1}}, "ParamWrapper does not work with lora_dropout"),
+        (PAIR, "get_delta_weight.*FSDP1|FSDP1.*get_delta_weight"),
+    ],
+    ids=["dropout", "FSDP1"],
+)
+def test_adapters_of_fused_experts_say_what_peft_does_not_run(sections: dict[str, Any], said: str, tiny: Callable[..., Any]) -> None:
+    from advisor.simulation.step import record
+
+    with pytest.raises(CannotProbe, match=said):
+        record(tiny("qwen3_moe", **{**EXPERTS, **sections}))
+    record(tiny("qwen3_moe", **EXPERTS))
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")
+def test_experts_that_were_widened_are_multiplied_group_by_group(tiny: Callable[..., Any]) -> None:
+    """k-bit preparation leaves fused experts in fp32, which meta's grouped product refuses and CUDA's does not: births and deaths are those of bf16."""
+    from advisor.simulation.step import record
+
+    def products(weights: str) -> list[tuple[tuple[int, ...], bool]]:
+        recorder = record(tiny("qwen3_moe", precision={"weights": weights, "compute": weights}))
+        found = [(event, recorder.storages[event.id]) for event in recorder.events]
+        return [
+            (s.shape, event.free) for event, s in found if s.operator == "aten::_grouped_mm" and s.dtype == {"fp32": "float32", "bf16": "bfloat16"}[weights]
+        ]
+
+    assert products("fp32") == products("bf16") != []
