@@ -13,5 +13,6 @@ USER advisor
 WORKDIR /home/advisor
 ENV PYTHONDONTWRITEBYTECODE=1 STREAMLIT_BROWSER_GATHER_USAGE_STATS=false
 EXPOSE 8501
-HEALTHCHECK --interval=30s --timeout=3s --start-period=15s CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:8501/_stcore/health', timeout=2)"]
+# Below a path (STREAMLIT_SERVER_BASE_URL_PATH) the server answers there alone.
+HEALTHCHECK --interval=30s --timeout=3s --start-period=30s CMD ["python", "-c", "import os, urllib.request as u; b = os.environ.get('STREAMLIT_SERVER_BASE_URL_PATH', '').strip('/'); u.urlopen('http://127.0.0.1:8501' + (b and '/' + b) + '/_stcore/health', timeout=2)"]
 ENTRYPOINT ["advisor", "ui", "--port", "8501", "--address", "0.0.0.0"]
