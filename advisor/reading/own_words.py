@@ -1,6 +1,7 @@
 """Shortages that a library reports in words of its own, with no allocator's text in them.
 
-Sources: accelerate ``utils/memory.py`` find_executable_batch_size ("No executable batch size found, reached zero."); transformers ``trainer.py``
+Sources: accelerate ``utils/memory.py`` find_executable_batch_size ("No executable batch size found, reached zero."); unsloth_zoo ``fused_losses/cross_entropy_loss.py``
+("No or negligible GPU memory available for fused cross entropy.") and ``vllm_utils.py`` ("Your GPU ran out of memory loading vLLM"); transformers ``trainer.py``
 _evaluate ("Evaluation hit an out-of-memory error."); datasets ``utils/py_utils.py`` iflatmap_unordered ("One of the subprocesses has abruptly died
 during map operation"); CPython ``concurrent/futures/process.py`` ("A process in the process pool was terminated abruptly"); Apache Arrow
 ``memory_pool.cc`` ("malloc of size n failed", as pyarrow.lib.ArrowMemoryError); Rust's standard library, in which tokenizers and polars are written
@@ -16,11 +17,12 @@ from advisor.reading.pattern import pattern as lazily
 from advisor.units import Size
 
 HEAD = lazily(
-    r"No executable batch size found|Evaluation hit an out-of-memory error|subprocesses has abruptly died|process pool was terminated abruptly|"
+    r"No or negligible GPU memory|GPU ran out of memory loading|No executable batch size found|Evaluation hit an out-of-memory error|subprocesses has abruptly died|process pool was terminated abruptly|"
     r"ArrowMemoryError|\b(?:malloc|realloc) of size \d{1,20} failed|\bmemory allocation of \d{1,20} bytes failed",
     re.IGNORECASE,
 )
 _ONE = lazily(r"No executable batch size found", re.IGNORECASE)
+_NOTHING_LEFT = lazily(r"No or negligible GPU memory|GPU ran out of memory loading", re.IGNORECASE)
 _EVALUATION = lazily(r"Evaluation hit an out-of-memory error", re.IGNORECASE)
 _WORKER = lazily(r"subprocesses has abruptly died|process pool was terminated abruptly", re.IGNORECASE)
 _HOST = lazily(r"(?:malloc|realloc) of size (\d{1,20}) failed|memory allocation of (\d{1,20}) bytes failed|ArrowMemoryError", re.IGNORECASE)
@@ -30,6 +32,8 @@ def read_failure(text: str) -> Found | None:
     """The card's or the host's shortage; ``details``: what the words say was tried or lost."""
     if _ONE.search(text) is not None:
         return Found("gpu-memory", details=(("what", "one sample"),))
+    if _NOTHING_LEFT.search(text) is not None:
+        return Found("gpu-memory", details=(("what", "nothing left"),))
     if _EVALUATION.search(text) is not None:
         return Found("gpu-memory", details=(("what", "evaluation"),), phase="eval")
     if _WORKER.search(text) is not None:

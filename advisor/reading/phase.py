@@ -26,7 +26,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "resume",
-            r"torch\.load\([^)]*(?:resume|ckpt|checkpoint)|load_checkpoint|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|load_fsdp_(?:model|"
+            r"torch\.load\([^)]*(?:resume|ckpt|checkpoint)|load_checkpoint(?!_and_dispatch|_in_model)|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|load_fsdp_(?:model|"
             r"optimizer)|resume_from_checkpoint\(|:_?resume_from_checkpoint: |"
             r":_load_best_model\b|load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|load_opt(?:im(?:izer)?)?_states?\b|"
             r":restore_\w+|restore_checkpoint|resume_checkpoint",
@@ -58,7 +58,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "load",
-            r"from_pretrained|_load_pretrained_model|_load_state_dict_into|caching_allocator_warmup|load_checkpoint_in_model|"
+            r"from_pretrained|:on_train_begin\b|:on_fit_start\b|_load_pretrained_model|_load_state_dict_into|caching_allocator_warmup|load_checkpoint_in_model|"
             r"load_checkpoint_and_dispatch|dispatch_model|"
             r"prepare_model_for_kbit_training|_prepare_model_for_kbit|load_model\b|:get_model\b|setup_model|_setup_model|model_provider|build_model|"
             r":initialize: engine|deepspeed/__init__\.py:initialize|"

@@ -101,6 +101,12 @@ _AROUND = pattern(
     r"_utils/pin_memory\.py:|:_prepare_inputs?\b|load_balancing_loss|tuners/trainable_tokens/|:get_prompt\b|autoencoder\w*\.py:encode|\bvae\.encode\(|"
     r"\btext_encoder\w*\("
 )
+# the loss, scores and gathered outputs are made of what the blocks returned
+_OF_OUTPUTS = pattern(
+    r"(?:^|/)\w*loss(?:es)?\w*(?:/\w+)?\.py:|/similarity\.py:|:\w*(?:loss|scores?|logps?)\w*: |:_?gather_outputs?\b|AllGather\w*\.apply|:all_gather\w*: ",
+    re.IGNORECASE,
+)
+_MODULE = pattern(r"^torch/nn/modules/(?!module\.py|loss\.py)")
 _OF_BLOCK = pattern(r"modeling_\w+\.py:forward|checkpoint\.py:")
 
 
@@ -112,7 +118,9 @@ def _around(_run: Run, evidence: Evidence) -> str | None:
     described = [f"{f.file}:{f.function}: {f.code}" for f in failure.frames]
     at = next((n for n in range(len(described) - 1, -1, -1) if _AROUND.search(described[n])), None)
     if at is None or any(_OF_BLOCK.search(text) for text in described[at + 1 :]):
-        return None
+        at = next((n for n in range(len(described) - 1, -1, -1) if not described[n].startswith("torch/")), None)
+        if at is None or not _OF_OUTPUTS.search(described[at]) or any(_MODULE.search(text) for text in described[at + 1 :]):
+            return None
     return f"{failure.frames[at].where}: what fails is outside the blocks whose activations would be recomputed"
 
 

@@ -48,10 +48,11 @@ def _in_model(_run: Run, evidence: Evidence) -> str | None:
     failure = evidence.failure
     if failure is None or not in_phase(evidence, "eval") or any("prediction_step" in f.function for f in failure.frames):
         return None
-    return "the failing frame is in the model's own forward pass" if any(f.function == "forward" for f in failure.frames[-3:]) else None
+    within = any(f.function == "forward" or f.file.startswith("diffusers/models/") for f in failure.frames[-3:])
+    return "the failing frame is in the model's own forward pass" if within else None
 
 
-_GENERATES = pattern(r"generation/utils\.py:(?:generate|_sample|_beam_search|_greedy_search)\b|generation/utils\.py:\w+|\.generate\(")
+_GENERATES = pattern(r"diffusers/pipelines/\S*:__call__|generation/utils\.py:\w+|\.generate\(")
 
 
 def _generates(run: Run, evidence: Evidence) -> str | None:

@@ -167,9 +167,11 @@ RULE = Rule(
         Mark(
             "logits-collected",
             3.0,
-            "DataParallel collects the outputs of all cards on the first one",
-            "torch/nn/parallel/data_parallel.py forward: self.gather(outputs, self.output_device); of a language model they are its logits",
-            pattern=r"nn/parallel/(?:data_parallel\.py:forward: .*gather|scatter_gather\.py:gather|_functions\.py:forward: .*gather|comm\.py:gather)",
+            "the outputs of all ranks or cards are collected",
+            "torch/nn/parallel/data_parallel.py forward: self.gather(outputs, self.output_device); axolotl utils/ctx_managers/sequence_parallel.py "
+            "_gather_outputs: of a language model they are its logits",
+            pattern=r"nn/parallel/(?:data_parallel\.py:forward: .*gather|scatter_gather\.py:gather|_functions\.py:forward: .*gather|comm\.py:gather)|"
+            r":_?gather_outputs?\b",
             on="frame",
             when=lambda run, e: "" if run.architecture is not None or any(f.file.startswith("transformers/") for f in e.frames) else None,
         ),

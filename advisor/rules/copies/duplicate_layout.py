@@ -235,6 +235,15 @@ RULE = Rule(
             when=lambda run, e: "" if run.job.objective not in ("dpo", "kto", "grpo", "ppo", "rloo") and not _of_peft(e) else None,
         ),
         Mark(
+            "duplicate-layout-of-parameters",
+            3.0,
+            "each parameter is copied and the copy is kept",
+            "trl callbacks.py BEMACallback.on_train_begin, averages and snapshots of weights: param.detach().clone() in a loop over all of them",
+            pattern=r"(?:=|\[|append\()\s*(?:p|param|parameter|w)(?:\.data|\.detach\(\)){1,2}\.clone\(\)|(?:=|\[|append\()\s*(?:p|param|parameter)\.clone\(\)",
+            on="frame",
+            when=lambda _, e: "" if in_phase(e, "load", "step", None) else None,
+        ),
+        Mark(
             "duplicate-layout-sampler",
             2.8,
             "whole models are placed for a sample beside those that are trained",

@@ -18,7 +18,7 @@ _EVALUATION = pattern(r"eval|predict|valid", re.IGNORECASE)
 _OF_TRAINING = pattern(r"\W{0,2}(?:training |train |optimi[sz]er )?steps?\b", re.IGNORECASE)  # "at 1000/4000 steps when evaluation begins"
 _PROGRESS = pattern(r"(\d{1,8})/(\d{1,8})\b")  # tqdm
 _MODEL = pattern(
-    r":forward$|:_call_impl$|:_wrapped_call_impl$|modeling_\w+\.py|nn/modules/|nn/functional\.py|loss_utils\.py|peft/tuners|:prediction_step|:compute_loss"
+    r":forward$|:_call_impl$|:_wrapped_call_impl$|modeling_\w+\.py|nn/modules/|nn/functional\.py|loss_utils\.py|peft/tuners|diffusers/models/|:prediction_step|:compute_loss"
 )
 BATCHES = 3  # from this many batches on, a whole multiple of one batch's logits is an accumulation
 

@@ -11,8 +11,10 @@ from advisor.rules.situation import ADAPTER, ONLINE, PREFERENCE, builds_second, 
 from advisor.run import Run
 
 
-def _applies(run: Run, _evidence: Evidence) -> str | None:
+def _applies(run: Run, evidence: Evidence) -> str | None:
     objective = run.job.objective
+    if builds_second(evidence):
+        return None  # the frames make one, whatever the texts let one take for the objective
     if objective is not None and objective not in PREFERENCE | ONLINE:
         return f"the objective {objective} uses no reference model"
     return None

@@ -71,6 +71,13 @@ RULE = Rule(
             ),
         ),
         Mark(
+            "rollout-budget-loading",
+            4.0,
+            "the engine did not fit as it was loaded with its share",
+            "unsloth_zoo vllm_utils.py load_vllm: 'Your GPU ran out of memory loading vLLM with standby mode enabled'",
+            pattern=r"\bran out of memory loading (?:vLLM|SGLang)\b",
+        ),
+        Mark(
             "rollout-budget-free",
             3.5,
             "less memory is free than the engine was told to use",
