@@ -114,7 +114,7 @@ def _sum(report: Report, chosen: Sequence[str], texts: Sequence[tuple[str, str]]
         return
     before, after = report.ledger.peak().bytes, together.ledger.peak().bytes
     with st.container(border=True):
-        st.markdown(_says(report, together, before, after, len(chosen)))
+        st.markdown(_says(report, together, before, after, chosen))
         with st.container():  # always there: what stands below keeps its place, and an open part stays open
             for name, why in together.refused:
                 st.caption(f"{words.title('techniques', name)} does not go with the others: {plain(why)}")
@@ -123,8 +123,12 @@ def _sum(report: Report, chosen: Sequence[str], texts: Sequence[tuple[str, str]]
             _own_files(report, together.run, texts)
 
 
-def _says(report: Report, together: Together, before: int, after: int, count: int) -> str:
-    said = f"**With {count} ticked:** {show(before)} → **{show(after)}** allocated" if count else f"**Nothing ticked:** {show(before)} allocated"
+def _says(report: Report, together: Together, before: int, after: int, chosen: Sequence[str]) -> str:
+    count, plan = len(chosen), report.plan
+    inside = {step.technique for step in plan.steps}
+    others = [plain(step.title.partition(":")[0]) for step in plan.alternatives if step.technique in chosen and step.technique not in inside]
+    among = f", of the other changes {', '.join(others)}" if others else ""  # their boxes may be folded away
+    said = f"**With {count} ticked{among}:** {show(before)} → **{show(after)}** allocated" if count else f"**Nothing ticked:** {show(before)} allocated"
     usable = together.run.usable[0] if together.run.usable else report.capacity_bytes
     if usable is not None:
         fit, icon = room(together.ledger, usable)

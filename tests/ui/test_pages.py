@@ -305,3 +305,13 @@ def test_a_second_step_that_is_a_choice_is_not_said_to_come_after() -> None:
     at = app().run()
     at.button(key="sample:1-loss-qlora").click().run()
     assert "1 more change after it." in next(m.value for m in at.markdown if "Change first:" in m.value)
+
+
+def test_a_ticked_change_whose_box_is_folded_away_is_named_in_the_sum() -> None:
+    at = app().run()
+    at.button(key="sample:3-dpo-zero2").click().run()
+    assert any("**With 1 ticked:**" in m.value for m in at.markdown)
+    at.session_state["tick:zero-3"] = True
+    at.run()
+    assert not at.exception
+    assert any("**With 2 ticked, of the other changes ZeRO-3:**" in m.value for m in at.markdown)
