@@ -1,7 +1,8 @@
 """Inference engines that fail to start, warm up or wake up: vLLM and SGLang, with the figures that they print.
 
 Sources: vllm ``v1/core/kv_cache_utils.py`` (cache blocks, max seq len), ``v1/worker/gpu_worker.py`` and ``worker/worker.py`` (free memory on
-start-up), ``v1/worker/gpu_model_runner.py`` (sampler warm-up), ``csrc/cumem_allocator.cpp``; sglang ``model_runner.py`` (graph capture).
+start-up), ``v1/worker/gpu_model_runner.py`` (sampler warm-up), ``csrc/cumem_allocator.cpp``; sglang ``model_runner.py`` (graph capture, unbalanced
+cards), ``managers/schedule_batch.py`` (its pool of tokens).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from advisor.units import GIB, Size
 HEAD = lazily(
     r"No available memory for the cache blocks|Free memory on device|To serve at least one request|max seq len \(\d|when warming up (?:the )?sampler|"
     r"cumem_allocator|"
-    r"Capture cuda graph failed|Not enough memory\. Please try|Error in memory profiling|memory profiling|gpu_memory_utilization|mem-fraction-static",
+    r"Capture cuda graph failed|Not enough memory\. Please try|memory capacity is unbalanced|"
+    r"(?:Prefill|Decode) out of memory\. Try|alloc_req_slots runs out|Error in memory profiling|memory profiling|gpu_memory_utilization|mem-fraction-static",
     re.IGNORECASE,
 )
 _N = r"(\d{1,9}(?:\.\d{1,6})?)"
@@ -38,6 +40,9 @@ _CUMEM = lazily(r"CUDA Error: out of memory at \S{0,300}cumem_allocator\.(?:cpp|
 _GRAPH = lazily(r"Capture cuda graph failed", re.IGNORECASE)
 _PROFILING = lazily(rf"Error in memory profiling\. Initial free memory {_N}\s*(?:GiB)?,? current free memory {_N}", re.IGNORECASE)
 _NOT_ENOUGH = lazily(r"Not enough memory\. Please try (?:to )?increas\w+ --mem-fraction-static", re.IGNORECASE)
+
+_UNBALANCED = lazily(rf"memory capacity is unbalanced\..{{0,120}}?min_per_gpu_memory={_N}, local_gpu_memory={_N}", re.IGNORECASE)
+_POOL = lazily(r"(Prefill|Decode) out of memory\. Try to lower your batch size|alloc_req_slots runs out of memory", re.IGNORECASE)
 
 
 def read_failure(text: str) -> Found | None:
@@ -88,6 +93,11 @@ def read_failure(text: str) -> Found | None:
         return _with_counters(flat, "engine-start", (("engine", "sglang"), ("why", "graph-capture")), "load")
     if _NOT_ENOUGH.search(flat):
         return Found("engine-start", "cuda", details=(("engine", "sglang"), ("why", "no-cache")), phase="load")
+    if (m := _UNBALANCED.search(flat)) is not None:
+        details = [("engine", "sglang"), ("least_free_gib", float(m[1])), ("own_free_gib", float(m[2])), ("why", "unbalanced")]
+        return Found("engine-start", "cuda", details=tuple(details), phase="load")
+    if _POOL.search(flat):
+        return Found("engine-start", "cuda", details=(("engine", "sglang"), ("why", "pool-full")), phase="rollout")
     return None
 
 

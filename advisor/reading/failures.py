@@ -33,6 +33,7 @@ _READERS: tuple[tuple[re.Pattern[str], Callable[[str], Found | None]], ...] = (
 _WORDS = (  # one of these is in every line that a reader's head finds: a cheap test before it
     "memory", "alloc", "gpu ram", "dispatched on", "exhausted", "error", "exit", "return code", "sig", "kill", "nccl", "cuda", "watchdog", "timed out",
     "kv cache", "seq len", "sampler", "graph failed", "batch size found", "abruptly",
+    "unexpectedly", "unbalanced", "not initialized", "badalloc",
     "kernel", "session crashed", "bus error", "no space", "connection reset", "out of", "cublas", "cudnn", "memory_utilization", "mem-fraction",
 )  # fmt: skip
 _NOT_FAILURES = lazily(r"KeyboardInterrupt|SystemExit|StopIteration|GeneratorExit|Warning$")

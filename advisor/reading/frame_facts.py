@@ -14,6 +14,8 @@ from advisor.reading.pattern import pattern as lazily
 _PROVES: tuple[tuple[str, str, object], ...] = (
     (r"^trl/trainer/dpo_trainer\.py", "objective", "dpo"),
     (r"^trl/trainer/(?:grpo|online_dpo)\w*_trainer\.py", "objective", "grpo"),
+    (r"^openrlhf/trainer/(?:ray/)?ppo_", "objective", "ppo"),
+    (r"^swift/\S*/grpo_trainer\.py", "objective", "grpo"),
     (r"^trl/trainer/sft_trainer\.py", "objective", "sft"),
     (r"^trl/trainer/kto_trainer\.py", "objective", "kto"),
     (r"^trl/trainer/rloo_trainer\.py", "objective", "rloo"),
@@ -24,6 +26,7 @@ _PROVES: tuple[tuple[str, str, object], ...] = (
     (r"^unsloth(?:_zoo)?/", "framework.name", "unsloth"),
     (r"^verl/", "framework.name", "verl"),
     (r"^openrlhf/", "framework.name", "openrlhf"),
+    (r"^nemo_rl/", "framework.name", "nemo"),
     (r"^swift/", "framework.name", "ms-swift"),
     (r"^torchtune/", "framework.name", "torchtune"),
     (r"^torchtitan/", "framework.name", "torchtitan"),
@@ -36,7 +39,11 @@ _PROVES: tuple[tuple[str, str, object], ...] = (
     (r"^deepspeed/runtime/zero/stage_?2\.py", "parallel.strategy", "zero2"),
     (r"^torch/distributed/fsdp/(?:_fully_shard|_composable)", "parallel.strategy", "fsdp2"),
     (r"^torch/distributed/fsdp/(?:flat_param|_flat_param|fully_sharded|_runtime_utils|_unshard|_state_dict_utils|_optim_utils)", "parallel.strategy", "fsdp1"),
-    (r"^areal/engine/fsdp_engine\.py|(?:^|/)\w*fsdp2_(?:engine|workers?|strategy|trainer)\.py", "parallel.strategy", "fsdp2"),  # AReaL: fully_shard
+    (
+        r"^areal/engine/fsdp_engine\.py|^nemo_rl/models/policy/workers/dtensor_|(?:^|/)\w*fsdp2_(?:engine|workers?|strategy|trainer)\.py",
+        "parallel.strategy",
+        "fsdp2",
+    ),  # AReaL, NeMo-RL: fully_shard
     (r"^torch/nn/parallel/distributed\.py", "parallel.strategy", "ddp"),
     (r"^transformers/integrations/sdpa_attention\.py", "activations.attention", "sdpa"),
     (r"^transformers/integrations/flash_attention\.py|^flash_attn/", "activations.attention", "flash-2"),

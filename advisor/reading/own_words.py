@@ -1,11 +1,12 @@
 """Shortages that a library reports in words of its own, with no allocator's text in them.
 
-Sources: accelerate ``utils/memory.py`` find_executable_batch_size ("No executable batch size found, reached zero."); unsloth_zoo ``fused_losses/cross_entropy_loss.py``
-("No or negligible GPU memory available for fused cross entropy.") and ``vllm_utils.py`` ("Your GPU ran out of memory loading vLLM"); transformers ``trainer.py``
-_evaluate ("Evaluation hit an out-of-memory error."); datasets ``utils/py_utils.py`` iflatmap_unordered ("One of the subprocesses has abruptly died
-during map operation"); CPython ``concurrent/futures/process.py`` ("A process in the process pool was terminated abruptly"); Apache Arrow
-``memory_pool.cc`` ("malloc of size n failed", as pyarrow.lib.ArrowMemoryError); Rust's standard library, in which tokenizers and polars are written
-("memory allocation of n bytes failed").
+Sources: accelerate ``utils/memory.py`` find_executable_batch_size ("No executable batch size found, reached zero."); unsloth_zoo
+``fused_losses/cross_entropy_loss.py`` ("No or negligible GPU memory available for fused cross entropy.") and ``vllm_utils.py`` ("Your GPU ran out
+of memory loading vLLM"); transformers ``trainer.py`` _evaluate ("Evaluation hit an out-of-memory error."); datasets ``utils/py_utils.py``
+iflatmap_unordered ("One of the subprocesses has abruptly died during map operation"); CPython ``concurrent/futures/process.py`` ("A process in the
+process pool was terminated abruptly"); Apache Arrow ``memory_pool.cc`` ("malloc of size n failed", as pyarrow.lib.ArrowMemoryError); Rust's
+standard library, in which tokenizers and polars are written ("memory allocation of n bytes failed"); Ray ``exceptions.py`` (ObjectStoreFullError:
+the store lies in /dev/shm; ActorDiedError, whose worker "unexpectedly exits": the kernel's killer is the first reason that it names).
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ from advisor.reading.pattern import pattern as lazily
 from advisor.units import Size
 
 HEAD = lazily(
-    r"No or negligible GPU memory|GPU ran out of memory loading|No executable batch size found|Evaluation hit an out-of-memory error|subprocesses has abruptly died|process pool was terminated abruptly|"
+    r"No or negligible GPU memory|GPU ran out of memory loading|No executable batch size found|"
+    r"Evaluation hit an out-of-memory error|subprocesses has abruptly died|process pool was terminated abruptly|"
+    r"ObjectStoreFullError|(?:actor|worker) died unexpectedly before finishing|"
     r"ArrowMemoryError|\b(?:malloc|realloc) of size \d{1,20} failed|\bmemory allocation of \d{1,20} bytes failed",
     re.IGNORECASE,
 )
 _ONE = lazily(r"No executable batch size found", re.IGNORECASE)
 _NOTHING_LEFT = lazily(r"No or negligible GPU memory|GPU ran out of memory loading", re.IGNORECASE)
 _EVALUATION = lazily(r"Evaluation hit an out-of-memory error", re.IGNORECASE)
+_STORE = lazily(r"ObjectStoreFullError", re.IGNORECASE)
+_ACTOR = lazily(r"(?:actor|worker) died unexpectedly before finishing", re.IGNORECASE)
 _WORKER = lazily(r"subprocesses has abruptly died|process pool was terminated abruptly", re.IGNORECASE)
 _HOST = lazily(r"(?:malloc|realloc) of size (\d{1,20}) failed|memory allocation of (\d{1,20}) bytes failed|ArrowMemoryError", re.IGNORECASE)
 
@@ -36,6 +41,10 @@ def read_failure(text: str) -> Found | None:
         return Found("gpu-memory", details=(("what", "nothing left"),))
     if _EVALUATION.search(text) is not None:
         return Found("gpu-memory", details=(("what", "evaluation"),), phase="eval")
+    if _STORE.search(text) is not None:
+        return Found("host-memory", "cpu", details=(("what", "object store"),))
+    if _ACTOR.search(text) is not None:
+        return Found("host-memory", "cpu", details=(("what", "worker gone"),), consequence=True)
     if _WORKER.search(text) is not None:
         return Found("host-memory", "cpu", details=(("what", "worker gone"),))
     if (host := _HOST.search(text)) is not None:

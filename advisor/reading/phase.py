@@ -26,16 +26,20 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "resume",
-            r"torch\.load\([^)]*(?:resume|ckpt|checkpoint)|load_checkpoint(?!_and_dispatch|_in_model)|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|load_fsdp_(?:model|"
-            r"optimizer)|resume_from_checkpoint\(|:_?resume_from_checkpoint: |"
-            r":_load_best_model\b|load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|load_opt(?:im(?:izer)?)?_states?\b|"
-            r":restore_\w+|restore_checkpoint|resume_checkpoint",
+            r"torch\.load\([^)]*(?:resume|ckpt|checkpoint)|load_checkpoint(?!_and_dispatch|_in_model)|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|"
+            # verl's and SkyRL's functions of the same names bring back what was set aside for the rollout
+            r"(?:accelerate|transformers)/[^\n]*load_fsdp_(?:model|optimizer)|resume_from_checkpoint\(|:_?resume_from_checkpoint: |"
+            r":_load_best_model\b|load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|(?<!re)load_opt(?:im(?:izer)?)?_states?\b|"
+            r":restore_\w+|restore_checkpoint|resume_checkpoint|"
+            # a trainer's own resume of a named state; an engine's or a memory saver's takes nothing, or tags
+            r"(?<!rollout)(?<!engine)(?<!saver)(?<!adapter)(?<!llm)\.resume\((?!\s*(?:\)|tags|\[))|(?:trainer|runner)\.py:(?:load_or_)?resume: ",
         ),
         (
             "sync",
             r"update_weights|prepare_weights_for_ipc|weights_for_ipc|stream_weights|"
             r"wake_up|:resume: |\.resume\(|create_and_map|sync_weights?\b|(?<!all_)gather_weight|move_(?:\w{1,30}_)?model_to_vllm|broadcast_to_vllm|"
-            r"_broadcast_to_vllm|refit|load_weights_from|:_(?:sync|iter)_\w*params\w*(?=: .*(?:full_tensor|summon_full_params))|"
+            r"_broadcast_to_vllm|refit|load_weights_from|broadcast_to_\w*engines?\b|broadcast_weights|weight_(?:transfer|sync)\w*(?:_sender|\.send|/)|"
+            r":_(?:sync|iter)_\w*params\w*(?=: .*(?:full_tensor|summon_full_params))|"
             r"rollout_mode|sync_model_weights|update_policy_weights|push_weights|megatron_to_hf|sharding_manager[\w/.]*:__enter__",
         ),
         (
@@ -49,8 +53,10 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "eval",
             r"evaluation_loop|prediction_loop|prediction_step|:evaluate\b|:_evaluate\b|nested_concat|evaluate_and_print_results|validation_step|"
             r":validate\b|pad_across_processes|torch_pad_and_concatenate|eval_step|run_evaluation|val_step|trainer\.evaluate\(|trainer\.predict\(|"
-            r"inference_on_dataset|evaluation/evaluator\.py|sentence_transformers/\S*evaluation/|diffusers/pipelines/\S*:__call__|:(?:single|multi)_gpu_test\b|runner/loops\.py:run_iter: \S+ = self\.runner\.model\.(?:val|test)_|"
-            r":after_(?:train|val|test)_(?:epoch|iter): .*evaluat|_eval_model\b|"
+            r"inference_on_dataset|evaluation/evaluator\.py|sentence_transformers/\S*evaluation/|diffusers/pipelines/\S*:__call__|"
+            r":(?:single|multi)_gpu_test\b|runner/loops\.py:run_iter: \S+ = self\.runner\.model\.(?:val|test)_|"
+            r":after_(?:train|val|test)_(?:epoch|iter): .*evaluat|_eval_model\b|:perform_\w*validation\b|"
+            r"\bmodel\.(?:predict|evaluate)\(|keras/\S*:predict\b|torchmetrics/\S*:(?:wrapped_func|compute)\b|"
             # a script's own loop: a function named for it outside test files, or a call that is handed a validation loader and no training loader
             r"^(?!test_|tests/)[^:]{1,200}:(?:do_|run_|log_|_)?(?:test|valid|validate|validation|eval|evaluate|evaluation|val)"
             r"(?:_(?:epoch|one_epoch|loop|model|predictions?|loss|iter|batch|set|metrics?|scores?|net|network|acc\w*|all|ddp))?: |"
@@ -65,7 +71,12 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"accelerator\.prepare\(|[:.]_prepare_deepspeed|[:.]_prepare_fsdp|_create_fp32_partitions|_setup_for_real_optimizer|fsdp2_prepare_model|:prepare_model|init_model|:_init_model|"
             r"FullyShardedDataParallel\(|fully_shard\(|:fully_shard|"
             r"fully_sharded_data_parallel\.py:__init__|distributed\.py:__init__|initialize_optimizer_states|_place_model|_move_model_to_device|"
-            r"resize_token_embeddings|preprocess_corda|initialize_lora_eva|get_eva_state_dict|create_ref(?:erence)?_model|EMAModel\(|AveragedModel\(|"
+            r"resize_token_embeddings|preprocess_corda|initialize_lora_eva|get_eva_state_dict|create_ref(?:erence)?_model|"
+            # a model is copied for its average (timm, mmengine, torch swa_utils, diffusers) as the run is set up
+            r"(?:^|[\s=.(])(?:\w*model_?ema\w{0,3}|ema(?:_?model|hook|callback)?\w{0,3}|averagedmodel|exponentialmovingaverage)\(|"
+            r": (?:self\.)?\w+\s?=\s?(?:copy\.)?deepcopy\((?:self\.)?model\)|\bema_\w+\.(?:to|cuda)\(|"
+            # JAX: a state of training is made by one function, and laid out on the devices
+            r"\binit_fn\(|\b\w+_init_fn\(|create_train_?state|TrainState\.create\(|setup_(?:initial|training)_state|jax_utils\.replicate\(|device_put_replicated|"
             r":cast_(?:training|trainable)_param\w*|core_model_loading\.py|quantizers/quantizer_\w+\.py|:load_shard_file\b|bitsandbytes/nn/modules\.py:_quantize\b|"
             r"self\.module\.to\(self\.device\)|get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict|:init_adapter\b|"
             r"nn/modules/module\.py:(?:to|cuda|float|half|bfloat16)\b",
@@ -84,9 +95,9 @@ _INNER: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     for phase, pattern in (
         (
             "step",
-            r"torch/optim/|optimi[sz]ers?\.step\(|:_optimizer_step|optimizer\S*:step\b|_take_model_step|bitsandbytes/optim|_foreach_|multi_tensor_adam|"
+            r"torch/optim/|paddle/optimizer/|optimi[sz]ers?\.(?:\w{1,20}_)?step\(|:_optimizer_step|optimizer\S*:step\b|_take_model_step|bitsandbytes/optim|_foreach_|multi_tensor_adam|"
             r"apex/optimizers|transformer_engine/pytorch/optimizers|"
-            r"clip_grad_norm|:clip_grads?\w*|:(?:get_|_get_|compute_|calc\w*_|_)?(?:total_|global_)?grad_norm\w*|load_megatron_optimizer|_init_group|stage3\.py:step|stage_1_and_2\.py:step|engine\.py:step|unscale_|offload_optimizer|backload",
+            r"clip_grad_norm|:clip_grads?\w*|:(?:get_|_get_|compute_|calc\w*_|_)?(?:total_|global_)?grad_norm\w*|load_(?:megatron|fsdp)_optimizer|move_optimizer_to_|reload_(?:\w+_)?states|_init_group|stage3\.py:step|stage_1_and_2\.py:step|engine\.py:step|unscale_|offload_optimizer|backload",
         ),
         (
             "backward",

@@ -15,15 +15,18 @@ from advisor.run import Run
 
 HANDS_OVER = (
     r"update_weights?|update_params|sync_weights|move_model_to_vllm|broadcast_to_vllm|rollout_mode|load_weights|push_weights|refit|gather_if_zero3|"
-    r"sharding_manager|tags\s*=\s*\[?\s*['\"]weights|full_tensor|resume\(\s*tags?"
+    r"sharding_manager|stream_weights|weights_(?:via|for)_ipc|broadcast_(?:weights|to)_|extract_weights|tags\s*=\s*\[?\s*['\"]weights|full_tensor|resume\(\s*tags?"
 )
 _HANDS_OVER = re.compile(HANDS_OVER, re.IGNORECASE)
 _ENGINE = pattern(r"\bvllm/|sglang/|cumem|torch_memory_saver|create_and_map", re.IGNORECASE)
 _RETURNS = pattern(
-    r"[:.](wake_up|reload_(?:deepspeed_)?states|onload\w*|backload\w*|load_fsdp_\w+_to_gpu|load_megatron_\w+_to_gpu|move_to_(cuda|gpu)|prepare_for_training)\b",
+    r"[:.](wake_up|reload_(?:deepspeed_)?states|onload\w*|backload\w*|load_fsdp_\w+_to_gpu|load_megatron_\w+_to_gpu|load_(fsdp|megatron)_optimizer|"
+    r"move_(\w+_)?to_(cuda|gpu|device)|prepare_for_training|offload_context: [^\n]*\bload_\w+)\b",  # ms-swift's context gives back as it ends
     re.IGNORECASE,
 )
-_MOVES = pattern(r"reload_\w*states|nn/modules/module\.py:(to|cuda|_apply|convert)\b|:load_\w+_to_gpu\b|:optimizer_to\b|\.to\(|\.cuda\(", re.IGNORECASE)
+_MOVES = pattern(
+    r"reload_\w*states|nn/modules/module\.py:(to|cuda|_apply|convert)\b|:load_\w+_to_gpu\b|:optimizer_to\b|\.to\(|\.cuda\(|\.resize_\(", re.IGNORECASE
+)
 ITS_OWN = 0.5  # of the card in the trainer's own allocator: above it the engine's share is not what is in the way
 # NeMo-RL algorithms/grpo.py: refit_policy_generation wakes the weights and the cache one after the other; without a refit it only prepares generation
 WAKES_APART = frozenset({"nemo"})

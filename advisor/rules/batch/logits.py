@@ -176,6 +176,14 @@ RULE = Rule(
             when=lambda run, e: "" if run.architecture is not None or any(f.file.startswith("transformers/") for f in e.frames) else None,
         ),
         Mark(
+            "logits-program",
+            3.5,
+            "the largest buffer of the compiled program has the vocabulary as its last dimension",
+            "xla buffer assignment: op_name and shape of the largest buffers",
+            pattern=r"(?:lm_head|logits|unembed|cross_entropy|log_softmax|softmax_cross|output_projection|/attend\b|head/)\S* -> \w+\[(?:\d+,)+\d{5,6}\]",
+            on="frame",
+        ),
+        Mark(
             "logits-shape",
             2.5,
             "a tensor of tokens by vocabulary is what is alive",

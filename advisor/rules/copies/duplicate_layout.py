@@ -231,7 +231,7 @@ RULE = Rule(
             2.5,
             "a second model is kept on purpose: an average or a copy",
             "torch.optim.swa_utils.AveragedModel and EMA classes deep-copy the module to its device",
-            pattern=r"deepcopy\(\s*([\w.]+\(\s*)?(self\.)?\w*(model|net|module)\b|parameter\.py:__deepcopy__|AveragedModel\(|\bEMA\(|EMAModel\(|ema_model\s*=|swa_utils",
+            pattern=r"deepcopy\(\s*([\w.]+\(\s*)?(self\.)?\w*(model|net|module)\b|parameter\.py:__deepcopy__|AveragedModel\(|\bEMA\(|EMAModel\(|ema_model\s*=|swa_utils|\bema_\w+\.(?:to|cuda)\(",
             when=lambda run, e: "" if run.job.objective not in ("dpo", "kto", "grpo", "ppo", "rloo") and not _of_peft(e) else None,
         ),
         Mark(

@@ -148,10 +148,11 @@ RULE = Rule(
             "eval-accumulation-concat",
             4.0,
             "predictions of all batches are joined on the device",
-            "transformers trainer_pt_utils.nested_concat / torch_pad_and_concatenate / EvalLoopContainer",
+            "transformers trainer_pt_utils.nested_concat / torch_pad_and_concatenate / EvalLoopContainer; keras Trainer.predict potentially_ragged_concat; "
+            "torchmetrics utilities/data.py dim_zero_cat; mmengine dist collect_results",
             pattern=(
                 r"nested_concat|torch_pad_and_concatenate|EvalLoopContainer|nested_gather|pad_across_processes|all_preds|preds_host|"
-                r"gather_for_metrics|_gpu_gather|distributed_concat|step_outputs\.append"
+                r"gather_for_metrics|_gpu_gather|distributed_concat|potentially_ragged_concat|dim_zero_cat|:collect_results\w*|step_outputs\.append"
             ),
             on="frame",
         ),

@@ -106,8 +106,8 @@ RULE = Rule(
             "the optimizer's saved state is loaded",
             "transformers Trainer._load_optimizer_and_scheduler; accelerate load_accelerator_state; torch set_optimizer_state_dict",
             pattern=(
-                r"_load_optimizer_and_scheduler|load_accelerator_state|set_optimizer_state_dict|optimizer\.load_state_dict|load_optimizer_state|"
-                r"load_fsdp_optimizer|optim_state_dict_to_load|scatter_full_optim_state_dict|optim/optimizer\.py:_process_value"
+                r"_load_optimizer_and_scheduler|load_accelerator_state|set_optimizer_state_dict|optimizer\.load_state_dict|(?<!re)load_optimizer_state|"
+                r"(?:accelerate|transformers)/[^\n]*load_fsdp_optimizer|optim_state_dict_to_load|scatter_full_optim_state_dict|optim/optimizer\.py:_process_value"
             ),
             on="frame",
         ),

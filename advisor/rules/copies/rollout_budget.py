@@ -13,7 +13,9 @@ from advisor.run import Run
 
 def _engine_start(_run: Run, evidence: Evidence) -> str | None:
     failure = evidence.failure
-    return "the engine failed while it started" if failure is not None and failure.kind == "engine-start" else None
+    if failure is None or failure.kind != "engine-start" or dict(failure.details).get("why") == "unbalanced":
+        return None
+    return "the engine's own pool is full" if dict(failure.details).get("why") == "pool-full" else "the engine failed while it started"
 
 
 def _rollout_phase(run: Run, evidence: Evidence) -> str | None:
@@ -63,10 +65,11 @@ RULE = Rule(
             "rollout-budget-blocks",
             3.5,
             "what is left for the KV cache within the engine's share is too little",
-            "vLLM v1/core/kv_cache_utils.py: 'No available memory for the cache blocks', 'larger than the available KV cache'; SGLang init_memory_pool",
+            "vLLM v1/core/kv_cache_utils.py: 'No available memory for the cache blocks', 'larger than the available KV cache'; SGLang init_memory_pool, "
+            "schedule_batch.py alloc_token_slots",
             pattern=(
                 r"No available memory for the cache blocks|Not enough memory\. Please try (to )?increas\w+ --mem-fraction-static|"
-                r"larger than the (available KV cache memory|"
+                r"(?:Prefill|Decode) out of memory\. Try to lower|alloc_req_slots runs out of memory|larger than the (available KV cache memory|"
                 r"maximum number of tokens that can be stored in KV cache)"
             ),
         ),

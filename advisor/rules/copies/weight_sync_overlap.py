@@ -60,15 +60,17 @@ RULE = Rule(
             3.5,
             "the engine wakes up beside what the trainer still holds",
             "vLLM device_allocator/cumem.py wake_up -> create_and_map; SGLang torch_memory_saver resume(tags=['weights'])",
-            pattern=r"\bwake_up\b|create_and_map|cumem|resume(_memory_occupation)?\(\s*tags?|torch_memory_saver",
+            pattern=r"\bwake_up\b|create_and_map|cumem(?!\.py:sleep)|resume(_memory_occupation)?\(\s*tags?|torch_memory_saver",
             when=lambda run, evidence: "" if waking.hands_over(run, evidence) else None,
         ),
         Mark(
             "weight-sync-update",
             3.0,
             "the trainer pushes its weights into the engine",
-            "verl fsdp_workers.rollout_mode / update_weights, TRL _move_model_to_vllm / sync_weights, OpenRLHF _broadcast_to_vllm",
-            pattern=r":(update_weights?\w*|_?sync_weights?\w*|_?gather_weights?\w*|_?move_model_to_vllm|_broadcast_to_vllm|rollout_mode|load_weights|push_weights|refit\w*)\b",
+            "verl fsdp_workers.rollout_mode / update_weights, TRL _move_model_to_vllm / sync_weights, OpenRLHF _broadcast_to_vllm; "
+            "SkyRL broadcast_to_inference_engines / extract_weights, NeMo-RL broadcast_weights_for_collective, slime all_gather_param",
+            pattern=r":(update_weights?\w*|_?sync_weights?\w*|_?gather_weights?\w*|_?move_model_to_vllm|_broadcast_to_vllm|rollout_mode|load_weights|push_weights|refit\w*|"
+            r"broadcast_(?:weights|to)_\w+|_?(?:tp|ep|all)_gather_(?:param\w*|and_convert)|extract_weights)\b",
             on="frame",
         ),
     ),

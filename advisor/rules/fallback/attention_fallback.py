@@ -209,6 +209,14 @@ RULE = Rule(
             on="frame",
         ),
         Mark(
+            "attention-fallback-program",
+            4.0,
+            "the largest buffer of the compiled program is an attention's scores, length by length",
+            "xla buffer assignment: op_name and shape of the largest buffers; a fused kernel (splash, cuDNN, Pallas flash) makes no such buffer",
+            pattern=r"(?:attention|attn)\S*(?:/\S+)? -> \w+\[(?:\d+,)*(\d{3,6}),\1\]",
+            on="frame",
+        ),
+        Mark(
             "attention-fallback-sdpa",
             1.2,
             "the failure comes inside scaled_dot_product_attention",

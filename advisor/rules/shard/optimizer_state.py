@@ -95,11 +95,22 @@ RULE = Rule(
             "optimizer-state-init",
             1.7,
             "the state is being built",
-            "torch/optim _init_group: exp_avg, exp_avg_sq zeros_like; DeepSpeed initialize_optimizer_states; bitsandbytes init_state",
+            "torch/optim _init_group: exp_avg, exp_avg_sq zeros_like; DeepSpeed initialize_optimizer_states; bitsandbytes init_state; Paddle _add_accumulator, "
+            "_create_master_weight; fairseq build_fp32_params; a state of one's own is set by parameter and name",
             pattern=(
                 r"_init_group|initialize_optimizer_states|exp_avg(_sq)?['\"\]]*\s*\]?\s*=\s*torch\.zeros|init_state\b|get_state_buffer|"
-                r"_setup_for_real_optimizer"
+                r"_setup_for_real_optimizer|:_add_accumulator\b|_create_master_weight|build_fp32_params|"
+                r"(?<![\w.])(?:self\.)?state\[\w{1,20}\](?:\[[\"']\w{1,40}[\"']\])?\s*=\s*(?:torch\.(?:zeros|empty|full|clone)\w*\(|[\w.]{1,40}\.clone\()"
             ),
+            on="frame",
+        ),
+        Mark(
+            "optimizer-state-returns",
+            2.5,
+            "the optimizer's states come back to the card after they were set aside",
+            "verl fsdp_utils.load_fsdp_optimizer, megatron_utils.load_megatron_optimizer; NeMo-RL move_optimizer_to_device; DeepSpeed reload_states",
+            pattern=r"(?<!accelerate/utils/)fsdp_utils\.py:load_fsdp_optimizer|:load_megatron_optimizer|:move_optimizer_to_(?:device|cuda|gpu)|:reload_optimizer_states|"
+            r"reload_optimizer_states\(",
             on="frame",
         ),
         Mark(

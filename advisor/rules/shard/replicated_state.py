@@ -111,13 +111,16 @@ def _one_of_several(run: Run, evidence: Evidence) -> str | None:
     return f"FSDP finds one process and divides nothing ({line.where}), where several cards are shown"
 
 
-_REPLICAS = pattern(r"nn/parallel/replicate\.py:|comm\.py:broadcast_coalesced")
+_REPLICAS = pattern(r"nn/parallel/replicate\.py:|comm\.py:(?:broadcast_coalesced|gather)|scatter_gather\.py:gather")
 
 
 def _form(run: Run, evidence: Evidence) -> Form | None:
     """One process where several cards were meant: the launch is what is wrong, not the strategy."""
     if any(_REPLICAS.search(f"{f.file}:{f.function}") for f in evidence.frames):
-        return Form("DataParallel copies the whole module to every card in each step, from one process", ("correct-launch", "fsdp", "zero-3"))
+        return Form(
+            "One process drives every card: DataParallel copies the module to each in each step and joins the outputs on the first",
+            ("correct-launch", "fsdp", "zero-3"),
+        )
     if _one_of_several(run, evidence) is None:
         return None
     return Form("One process was started, so that sharding divides by one: everything is held whole", ("correct-launch", "fsdp"))
@@ -152,6 +155,22 @@ RULE = Rule(
             "DataParallel copies the whole module to every card in each step",
             "torch/nn/parallel/data_parallel.py forward: self.replicate(module, device_ids), by broadcast_coalesced",
             pattern=r"nn/parallel/replicate\.py:|comm\.py:broadcast_coalesced|data_parallel\.py:forward: replicas",
+            on="frame",
+        ),
+        Mark(
+            "replicated-state-every-device",
+            3.0,
+            "the whole state of training is copied to every device",
+            "flax/jax_utils.py replicate: jax.device_put_replicated, for pmap",
+            pattern=r"jax_utils\.(?:py:)?replicate\b|device_put_replicated",
+            on="frame",
+        ),
+        Mark(
+            "replicated-state-first-card",
+            3.0,
+            "DataParallel joins all outputs on the first card",
+            "torch/nn/parallel/data_parallel.py forward: self.gather(outputs, self.output_device): one process, whose first card holds more than the others",
+            pattern=r"nn/parallel/(?:data_parallel\.py:forward: .*gather|scatter_gather\.py:gather|_functions\.py:forward: .*gather|comm\.py:gather)",
             on="frame",
         ),
         Mark(

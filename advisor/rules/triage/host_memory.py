@@ -27,7 +27,7 @@ def _killed(_run: Run, evidence: Evidence) -> str | None:
 
 
 def _gone(_run: Run, evidence: Evidence) -> str | None:
-    return "a worker of the data loader ended, and nothing says why" if host.shortage(evidence) == "gone" else None
+    return "a worker process ended, and nothing says why" if host.shortage(evidence) == "gone" else None
 
 
 def _while_loading(_run: Run, evidence: Evidence) -> str | None:
@@ -102,7 +102,8 @@ RULE = Rule(
             "host-memory-worker-gone",
             1.6,
             "a worker ended",
-            "torch/utils/data/dataloader.py _try_get_data: 'DataLoader worker (pid(s) n) exited unexpectedly' where workers are not alive, whatever ended them",
+            "torch/utils/data/dataloader.py _try_get_data: 'DataLoader worker (pid(s) n) exited unexpectedly' where workers are not alive, whatever ended them;"
+            " ray exceptions.py ActorDiedError: 'The actor died unexpectedly before finishing this task'",
             when=_gone,
         ),
         Mark("host-memory-while-loading", 1.0, "while loading", "from_pretrained and torch.load read through the host's memory", when=_while_loading),
@@ -148,8 +149,9 @@ RULE = Rule(
             "host-memory-pin-frame",
             4.0,
             "the failure comes while host memory is page-locked",
-            "torch.Tensor.pin_memory -> cudaHostAlloc reports the host's shortage as a CUDA error without counters",
-            pattern=r"pin_memory\(|:pin_memory|_pin_memory_loop|CachingHostAllocator|pin_memory\s?=\s?(?!False)[\w.]+",
+            "torch.Tensor.pin_memory -> cudaHostAlloc reports the host's shortage as a CUDA error without counters; vLLM device_allocator/cumem.py sleep "
+            "backs weights up in pinned memory",
+            pattern=r"pin_memory\(|:pin_memory|cumem\.py:sleep\b|cpu_backup\w*\s?=\s?torch\.empty\(|_pin_memory_loop|CachingHostAllocator|pin_memory\s?=\s?(?!False)[\w.]+",
             on="frame",
             when=lambda _, e: "" if e.failure is not None and e.failure.allocated_bytes is None else None,
         ),

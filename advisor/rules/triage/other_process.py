@@ -240,6 +240,13 @@ RULE = Rule(
             pattern=r"\b(?:zombie|defunct|orphan(?:ed)?|left-?over|stale|dangling) (?:\w+ )?process|/dev/nvidia\S*.{0,60}\b(?:kill|zombie|process)",
         ),
         Mark(
+            "other-process-unbalanced",
+            4.0,
+            "one card of the engine has far less free than its others",
+            "SGLang model_executor/model_runner.py init_torch_distributed: 'Some GPUs may be occupied by other processes', min_per_gpu_memory",
+            pattern=r"memory capacity is unbalanced\. Some GPUs may be occupied by other processes",
+        ),
+        Mark(
             "other-process-startup-check",
             3.0,
             "the engine found less free memory at its start than it was told to use",
