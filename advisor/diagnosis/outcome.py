@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from advisor import verdict as fitting
 from advisor.diagnosis import bounds, question
 from advisor.evidence import Evidence
@@ -54,8 +56,8 @@ def outcome(run: Run, real: Run, evidence: Evidence, judgement: Judgement, asked
         least = bounds.at_least(run, evidence)
         why = f"what decides is missing: {', '.join(run.missing) or 'the model'}"
         return "incomplete", f"{least} {_ask(asked, why)}" if least else _ask(asked, why)
-    if open_fields := list(question.deciding(run)):
-        return "incomplete", _ask(asked, f"whether it fits depends on what was only assumed: {', '.join(open_fields)}")
+    if found := list(question.deciding(run)):
+        return "incomplete", _ask(asked, f"whether it fits depends on what was only assumed: {', '.join(_each(path, peaks) for path, peaks in found)}")
     ledger = ledger_of(real)
     if ledger is None:
         return "incomplete", _ask(asked, "the run as it really is cannot be estimated")
@@ -102,6 +104,12 @@ def _unreadable(evidence: Evidence) -> str:
     names = ", ".join(f"{s.name} ({s.kind}{': ' + s.note if s.note else ''})" for s in evidence.sources[:4])
     read = f"Read: {names}. " if names else "Nothing was given. "
     return f"{read}No error text, setting, model or card was recognised; paste the error with its traceback, or the config that was started."
+
+
+def _each(path: str, peaks: dict[Any, int]) -> str:
+    """A field with what the job needs for each of its values."""
+    low, high = min(peaks, key=lambda value: peaks[value]), max(peaks, key=lambda value: peaks[value])
+    return f"{path} ({show(peaks[low])} with {low}, {show(peaks[high])} with {high})"
 
 
 def _ask(asked: Question | None, why: str) -> str:

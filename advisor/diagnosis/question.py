@@ -66,15 +66,15 @@ def _missing(run: Run, paths: list[str]) -> Question:
     return max(asked, key=lambda q: q.moves_bytes)
 
 
-def deciding(run: Run) -> Iterator[str]:
-    """Assumed fields for which some plausible value fits the card and another does not."""
+def deciding(run: Run) -> Iterator[tuple[str, dict[Any, int]]]:
+    """Assumed fields for which some plausible value fits the card and another does not, with the peak of each value, bytes."""
     usable = run.usable
     if usable is None:
         return
     for path in DECIDING:
-        peaks = list(_peaks(run, path).values())
-        if len(peaks) >= 2 and min(peaks) < usable[0] < max(peaks):
-            yield path
+        peaks = _peaks(run, path)
+        if len(peaks) >= 2 and min(peaks.values()) < usable[0] < max(peaks.values()):
+            yield path, peaks
 
 
 def _asked(run: Run, path: str) -> Question | None:

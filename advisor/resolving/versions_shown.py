@@ -6,30 +6,30 @@ transformers 4.31 to 5.24 (files and functions as named), and PyTorch ``c10/cuda
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from advisor.evidence import Evidence, Failure
 from advisor.frameworks.bounds import Bounds
-from advisor.reading.pattern import pattern
 
 _MESSAGE = (
-    (pattern(r"\(GPU \d{1,3}; [\d.]{1,12} [KMGT]?i?B(?:ytes)? total capacity"), "torch", "<2.1"),  # reworded in 2.1
-    (pattern(r"has a total capacty of"), "torch", "<2.2"),  # spelt so in 2.1 alone
+    (r"\(GPU \d{1,3}; [\d.]{1,12} [KMGT]?i?B(?:ytes)? total capacity", "torch", "<2.1"),  # reworded in 2.1
+    (r"has a total capacty of", "torch", "<2.2"),  # spelt so in 2.1 alone
 )
 # transformers' utils/import_utils.py: releases that turn PyTorch off where it is older
 _NEEDS = {"<2.1": "<4.52", "<2.2": "<5"}
 _FRAME = (
-    (pattern(r"transformers/core_model_loading\.py"), ">=5"),
-    (pattern(r"transformers/masking_utils\.py"), ">=4.53"),
-    (pattern(r"transformers/modeling_layers\.py"), ">=4.52"),
-    (pattern(r"transformers/modeling_utils\.py:load_shard_file"), ">=4.52,<5"),
-    (pattern(r"transformers/modeling_utils\.py:caching_allocator_warmup"), ">=4.50"),
-    (pattern(r"transformers/integrations/sdpa_attention\.py"), ">=4.48"),
-    (pattern(r"transformers/loss/loss_utils\.py"), ">=4.46"),
-    (pattern(r"transformers/trainer\.py:training_step: .*compute_loss\(model, inputs, num_items_in_batch"), ">=4.46"),
-    (pattern(r"transformers/trainer\.py:training_step: .*compute_loss\(model, inputs\)$"), "<4.46"),
-    (pattern(r"transformers/modeling_utils\.py:(?:_load_state_dict_into_model|_load_pretrained_model_low_mem)\b"), "<4.50"),
-    (pattern(r"transformers/modeling_utils\.py:_load_state_dict_into_meta_model\b"), "<5"),
+    (r"transformers/core_model_loading\.py", ">=5"),
+    (r"transformers/masking_utils\.py", ">=4.53"),
+    (r"transformers/modeling_layers\.py", ">=4.52"),
+    (r"transformers/modeling_utils\.py:load_shard_file", ">=4.52,<5"),
+    (r"transformers/modeling_utils\.py:caching_allocator_warmup", ">=4.50"),
+    (r"transformers/integrations/sdpa_attention\.py", ">=4.48"),
+    (r"transformers/loss/loss_utils\.py", ">=4.46"),
+    (r"transformers/trainer\.py:training_step: .*compute_loss\(model, inputs, num_items_in_batch", ">=4.46"),
+    (r"transformers/trainer\.py:training_step: .*compute_loss\(model, inputs\)$", "<4.46"),
+    (r"transformers/modeling_utils\.py:(?:_load_state_dict_into_model|_load_pretrained_model_low_mem)\b", "<4.50"),
+    (r"transformers/modeling_utils\.py:_load_state_dict_into_meta_model\b", "<5"),
 )
 
 
@@ -49,11 +49,11 @@ def bounds(evidence: Evidence | None) -> Bounds:
 
 def _of(failure: Failure) -> Iterable[tuple[str, str]]:
     for form, package, specifier in _MESSAGE:
-        if form.search(failure.text):
+        if re.search(form, failure.text):
             yield package, specifier
             yield "transformers", _NEEDS[specifier]
     for frame in failure.frames:
         text = f"{frame.file}:{frame.function}: {frame.code}"
         for form, specifier in _FRAME:
-            if form.search(text):
+            if re.search(form, text):
                 yield "transformers", specifier
