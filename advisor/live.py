@@ -15,6 +15,7 @@ from advisor.accepting import Items, items_of
 from advisor.object_kinds import attention_name, base_layout, optimizer_name
 
 if TYPE_CHECKING:
+    from advisor.evidence import Evidence
     from advisor.report import Report
 
 WHERE = "the live objects"
@@ -55,10 +56,19 @@ def diagnose(
     if error is not None:
         texts.append(("error.txt", "".join(traceback.format_exception(error))[-MAX_TEXT:]))
     reading = read(texts)
+    if error is not None:
+        reading = Reading(reading.job, _without_quoted(reading.evidence))
     seen = facts(model, optimizer, error)
     if seen:
         reading = Reading(*state(reading.job, reading.evidence, seen, WHERE))
     return diagnose_reading(reading, margin_bytes=margin_bytes)
+
+
+def _without_quoted(evidence: Evidence) -> Evidence:
+    """The evidence without failures that Python code has in its strings: nothing is printed there, and the exception at hand is what happened."""
+    from msgspec.structs import replace
+
+    return replace(evidence, failures=tuple(failure for failure in evidence.failures if not failure.where.partition(":")[0].endswith(".py")))
 
 
 def _are_alive(model: Any, optimizer: Any, error: Any) -> None:

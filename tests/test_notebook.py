@@ -101,6 +101,15 @@ def test_the_magic_explains_with_the_settings_of_earlier_cells() -> None:
     assert advise("", "1 + 1") is None and advise("", "1 / 0") is None
 
 
+def test_an_error_that_an_earlier_cell_quotes_is_not_the_one_that_was_raised() -> None:
+    shell = Shell()
+    quoted = 'OLD = """torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.79 GiB. GPU 0 has a total capacity of 23.60 GiB."""'
+    shell.user_ns["In"].insert(1, quoted)  # type: ignore[attr-defined]  # a list
+    notebook.load_ipython_extension(shell)
+    report = shell.magics["cell:advise"]("", 'raise MemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB")')  # type: ignore[operator]
+    assert [f.requested_bytes for f in report.evidence.failures] == [2 * 1024**3]
+
+
 def test_in_ipython() -> None:
     ipython = pytest.importorskip("IPython.testing.globalipapp", reason="IPython is not installed: pip install ipython")
     shell = ipython.start_ipython() or ipython.get_ipython()

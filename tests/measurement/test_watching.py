@@ -1,5 +1,6 @@
 """The pieces of the watcher: its pace, its tally, and which tensors it finds alive."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.torch
 
 from advisor.measurement.watching import growth, pacing  # noqa: E402
-from advisor.measurement.watching.holders import Holder  # noqa: E402
+from advisor.measurement.watching.holders import Holder, holders  # noqa: E402
 from advisor.measurement.watching.tally import Tally  # noqa: E402
 
 Ask = Callable[[str], dict[str, Any]]
@@ -99,6 +100,23 @@ def test_gradients_are_told_from_activations_once_they_are_known() -> None:
 def test_alone(ask: Ask, name: str) -> None:
     answer = ask(f"alone.{name}")
     assert "raised" not in answer, answer["raised"]
+
+
+def test_a_kernels_threads_do_not_name_what_this_threads_names_hold() -> None:
+    kept, ready, done = [torch.zeros(4)], threading.Event(), threading.Event()
+
+    def serve(state: list[torch.Tensor]) -> None:
+        ready.set()
+        done.wait(60)
+        del state
+
+    thread = threading.Thread(target=serve, args=(kept,))
+    thread.start()
+    ready.wait(60)
+    found = holders({id(kept[0])}, ())
+    done.set()
+    thread.join(60)
+    assert found[id(kept[0])].name == "kept"
 
 
 def test_two_names_that_share_a_graph_each_have_all_of_it_whichever_is_met_first() -> None:

@@ -21,6 +21,7 @@ from advisor.measurement.watching import binding, sites
 MAX_VISITED = 200_000
 MAX_DEPTH = 14
 _LEAVES = (str, bytes, int, float, complex, bool, type(None), types.ModuleType, type, types.CodeType, types.BuiltinFunctionType)
+_SHELLS = ("IPython", "ipykernel")  # exit and quit among a notebook's names: each knows the shell, and so every other name
 _CONTAINERS = (dict, list, tuple, set, deque)
 _MODULE = frozenset(vars(torch.nn.Module()))  # what every module has: parameters, buffers, modules, hooks
 
@@ -55,6 +56,8 @@ def holders(wanted: set[int], owned: Iterable[object], model: torch.nn.Module | 
             for name in [*names]:
                 value = names.get(name)
                 if name.startswith("__") or isinstance(value, _LEAVES) or (whole and isinstance(value, types.FunctionType)):
+                    continue
+                if type(value).__module__.partition(".")[0] in _SHELLS:
                     continue
                 known: dict[str, Holder] = {}
                 for item, path in _reachable(value, seen):

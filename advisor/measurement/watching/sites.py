@@ -69,10 +69,14 @@ def _line(frame: FrameType | None, *, installed: bool) -> str:
 
 
 def user_frames() -> list[FrameType]:
-    """The frames of every thread that are not torch's or the watcher's, innermost first."""
+    """The frames of every thread that are not torch's or the watcher's, this thread's first, and in each the innermost first.
+
+    A notebook's kernel keeps threads of its own, and each of them leads to the notebook's names, by a name that nobody wrote.
+    """
     found: list[FrameType] = []
-    tops = {**sys._current_frames(), threading.get_ident(): sys._getframe(1)}  # never our own frame: a frame that names itself lives until it is collected
-    for top in tops.values():
+    own = sys._getframe(1)  # never our own frame: a frame that names itself lives until it is collected
+    me = threading.get_ident()
+    for top in (own, *(frame for thread, frame in sys._current_frames().items() if thread != me)):
         frame: FrameType | None = top
         while frame is not None:
             if not ours(frame.f_code.co_filename):
