@@ -36,6 +36,8 @@ def experts_are_linear(arch: Architecture, job: Job) -> bool:
         return True
     if job.framework.name == "axolotl" and job.method.base not in (None, "none"):
         return True  # axolotl quantize_moe_experts quantises the fused tensors too
+    if job.framework.name == "unsloth" and arch.model_type == "gpt_oss" and job.method.base in AT_LOAD:
+        return True  # unsloth_zoo temporary_patches/gpt_oss.py GptOssExperts: a list of nn.Linear for each of the two products
     if (job.model.source or "huggingface") != "huggingface" or arch.model_type in FUSED_EXPERTS:
         return False
     if version_open(arch, job):

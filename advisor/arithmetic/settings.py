@@ -16,6 +16,7 @@ from advisor.arithmetic.fates import experts_adapted, experts_are_linear, versio
 from advisor.arithmetic.parameters import ADAPTED, ATTENTION_QV
 
 LITGPT_DROPOUT = 0.05
+VERL_TILES = 4  # verl models/transformers/tiled_mlp.py num_shards
 LAID_OUT_SINCE = (4, 54)
 COMPILED = frozenset({"rmsnorm", "swiglu", "rope"})  # what the min-cut partitioner recomputes: norms and activations from their inputs
 ALIASES = {  # one module under the names that other modelling code gives it
@@ -41,6 +42,7 @@ def of(ctx: Context, block: Block) -> Setting:
         return _litgpt(ctx, block, adapted)
     kbit = adapted and ctx.base in KBIT and method.kbit_preparation is True
     norm = 4 if kbit else ctx.weight
+    tile, tiles = tiles_of(ctx)
     return Setting(
         stream=stream(ctx), weight=ctx.weight if not mixed_copy(ctx) else ctx.compute, norm=norm if not mixed_copy(ctx) else ctx.compute, compute=ctx.compute,
         autocast=ctx.autocast and ctx.compute < 4,
@@ -60,9 +62,21 @@ def of(ctx: Context, block: Block) -> Setting:
         wide_scores=family.wide_scores, returns_weights=returns_weights(ctx),
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=capped(ctx),
         narrow_softmax=narrow_softmax(ctx), floored=floored(ctx), softmax_keeps=softmax_keeps_scores(ctx), math_wide=ctx.at_least("torch", 2, 5),
+        tile=tile, tiles=tiles, tiles_joined=ctx.framework != "unsloth",
         compiled=ctx.compiled, experts=experts_of(ctx), experts_quantised=ctx.base == "mxfp4" or experts_are_linear(ctx.arch, ctx.job),
         experts_adapted=adapted and ctx.base == "none" and experts_adapted(ctx.arch, ctx.job),
     )  # fmt: skip
+
+
+def tiles_of(ctx: Context) -> tuple[int, int]:
+    """Tokens of a tile of the feed-forward part and how many tiles there are; ``(0, 1)`` where it runs on the whole sequence.
+
+    A tile is about as long as the model is wide: ``ceil(seq_len / hidden)`` tiles (ArcticTraining's choice, which axolotl, Liger and Unsloth took over).
+    """
+    if not ctx.job.offload.tiled_mlp:
+        return 0, 1
+    tiles = VERL_TILES if ctx.framework == "verl" else -(-ctx.seq_len // ctx.arch.hidden)
+    return (-(-ctx.tokens // tiles), tiles) if tiles > 1 else (0, 1)
 
 
 def returns_weights(ctx: Context) -> bool:

@@ -19,6 +19,7 @@ from advisor.arithmetic.blocks.operations import all_gather, cast, norm, reduce_
 from advisor.arithmetic.blocks.per_layer import beside_mlp, has_own_embedding, own_embedding
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Counted, Tape, Value
+from advisor.arithmetic.blocks.tiled import tiled
 
 
 @lru_cache(maxsize=2048)
@@ -97,5 +98,7 @@ def _fed(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
 
 
 def feed_forward(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> Value:
-    """The MLP or the mixture of experts."""
+    """The MLP or the mixture of experts, whole or tile by tile."""
+    if s.tile:
+        return tiled(tape, s, block, x, hidden, feed_forward)
     return moe(tape, s, block, block.experts, x, hidden) if block.experts is not None else mlp(tape, s, block, x, hidden)
