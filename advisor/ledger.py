@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from msgspec import Struct, field
 
@@ -23,6 +23,7 @@ PARTS = (
     "reference", "reward", "critic", "rollout-weights", "rollout-cache", "rollout-graphs", "workspace", "unattributed",
     "context", "allocator",
 )  # fmt: skip
+MADE_ANEW = frozenset({"widths", "highest"})  # of a ledger: how its ranges are worked out
 OUTSIDE_ALLOCATED = frozenset({"context", "allocator"})  # parts that torch.cuda.memory_allocated does not count
 
 
@@ -112,6 +113,13 @@ class Peak(Struct, frozen=True):
         return self.moment.phase
 
 
+class Highest(Protocol):
+    """Answers for a ledger's ``max_allocated`` whether its high end is above so many bytes."""
+
+    def over(self, ledger: Ledger, limit: int) -> bool:
+        """Whether it is."""
+
+
 class Ledger(Struct, frozen=True, dict=True):
     """The holdings of one rank. Three totals that are never mixed, and the host's.
 
@@ -126,10 +134,11 @@ class Ledger(Struct, frozen=True, dict=True):
     software: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     widths: Callable[[Ledger], dict[str, Interval]] | None = None
+    highest: Highest | None = None  # the high end of those widths for ``max_allocated``, in steps
 
     def __eq__(self, other: object) -> bool:
-        """Whether both hold the same; ``widths`` is a function made anew for each."""
-        return isinstance(other, Ledger) and all(getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name != "widths")
+        """Whether both hold the same; ``widths`` and ``highest`` are made anew for each."""
+        return isinstance(other, Ledger) and all(getattr(self, name) == getattr(other, name) for name in self.__struct_fields__ if name not in MADE_ANEW)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -200,6 +209,12 @@ class Ledger(Struct, frozen=True, dict=True):
             self._cache["totals"] = self.widths(self) if self.widths else self.expected_totals()
         totals: dict[str, Interval] = self._cache["totals"]
         return totals
+
+    def may_allocate(self, limit: int) -> bool:
+        """Whether the high end of ``max_allocated`` is above ``limit`` bytes: as :meth:`totals` has it, with less work where no range is known yet."""
+        if self.highest is None or self.widths is None or "totals" in self._cache:
+            return self.totals()["max_allocated"].high > limit
+        return self.highest.over(self, limit)
 
     def expected_totals(self) -> dict[str, Interval]:
         """The totals without a range (low = expected = high)."""

@@ -26,20 +26,22 @@ from advisor.arithmetic import (
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.context import CannotEstimate, Context, read
 from advisor.arithmetic.fates import ACTIVE
+from advisor.arithmetic.highest import Highest
 from advisor.arithmetic.interval import scan_packages, widths
 from advisor.arithmetic.outside import outside
 from advisor.arithmetic.pipeline import waiting
 from advisor.arithmetic.stages import stages
 from advisor.arithmetic.states import PAGED
 from advisor.job import Job
-from advisor.ledger import Holding, Interval, Ledger
+from advisor.ledger import Holding, Interval, Ledger, Moment
 from advisor.run import Run, resolve
 
 PARTS: tuple[Callable[[Context], Iterable[Holding]], ...] = (
     weights.holdings, gradients.holdings, optimizer.holdings, communication.holdings, activations.holdings, logits.holdings, dequantised.holdings,
     decode_cache.holdings, workspace.holdings, load.holdings, evaluation.holdings, saving.holdings, models.holdings, log_probs.holdings,
 )  # fmt: skip
-AFTER: tuple[Callable[[Context, Sequence[Holding]], Iterable[Holding]], ...] = (waiting, rollout.holdings, deviating.holdings, outside)  # need what is held
+# need what is held; the last is what torch does not count as allocated
+AFTER: tuple[Callable[[Context, Sequence[Holding]], Iterable[Holding]], ...] = (waiting, rollout.holdings, deviating.holdings, outside)
 
 
 def estimate(job_or_run: Job | Run) -> Ledger:
@@ -52,23 +54,40 @@ def estimate(job_or_run: Job | Run) -> Ledger:
     undecided = [f for f in run.missing if f.startswith("model")]
     if undecided and run.architecture is None:
         raise CannotEstimate(undecided[0], unknown(run.job.model.name))
-    return _largest_stage(run, widths(run, _largest_stage))
+    return _largest_stage(run, widths(run, _largest_stage), Highest(run, _allocated))
 
 
-def _largest_stage(run: Run, ranges: Callable[[Ledger], dict[str, Interval]] | None = None) -> Ledger:
-    found = [_of_stage(read(run, stage), ranges) for stage in stages(run.effective)]
+def _largest_stage(run: Run, ranges: Callable[[Ledger], dict[str, Interval]] | None = None, highest: Highest | None = None) -> Ledger:
+    return _largest([_of_stage(read(run, stage), ranges, highest) for stage in stages(run.effective)])
+
+
+def _allocated(run: Run) -> Ledger:
+    """What torch allocates, and nothing else of the ledger: much of the work is in what lies outside."""
+    return _largest([Ledger("estimated", tuple(_held(ctx, AFTER[:-1])), _moments(ctx)) for ctx in (read(run, stage) for stage in stages(run.effective))])
+
+
+def _largest(found: list[Ledger]) -> Ledger:
     return max(found, key=lambda ledger: ledger.peak().bytes) if len(found) > 1 else found[0]
 
 
-def _of_stage(ctx: Context, ranges: Callable[[Ledger], dict[str, Interval]] | None) -> Ledger:
+def _of_stage(ctx: Context, ranges: Callable[[Ledger], dict[str, Interval]] | None, highest: Highest | None) -> Ledger:
+    held = tuple(_held(ctx, AFTER))
+    rank = str(ctx.job.parallel.pipeline_rank or "max") if ctx.pipeline > 1 else "max"
+    software = ctx.job.framework.versions or {}
+    return Ledger("estimated", held, _moments(ctx), rank=rank, software=software, notes=tuple(_notes(ctx)), widths=ranges, highest=highest)
+
+
+def _held(ctx: Context, after: Sequence[Callable[[Context, Sequence[Holding]], Iterable[Holding]]]) -> list[Holding]:
     held: list[Holding] = []
     for part in PARTS:
         held.extend([h for h in part(ctx) if h.bytes > 0 and h.moments])
-    for later in AFTER:
+    for later in after:
         held.extend([h for h in later(ctx, held) if h.bytes > 0 and h.moments])
-    present = tuple(m for name, m in at.MOMENTS.items() if name in ctx.moments)
-    rank = str(ctx.job.parallel.pipeline_rank or "max") if ctx.pipeline > 1 else "max"
-    return Ledger("estimated", tuple(held), present, rank=rank, software=ctx.job.framework.versions or {}, notes=tuple(_notes(ctx)), widths=ranges)
+    return held
+
+
+def _moments(ctx: Context) -> tuple[Moment, ...]:
+    return tuple(m for name, m in at.MOMENTS.items() if name in ctx.moments)
 
 
 def _notes(ctx: Context) -> list[str]:

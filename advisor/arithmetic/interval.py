@@ -6,7 +6,7 @@ each source left out in turn (:mod:`advisor.accuracy.error_table` makes it). Bot
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from math import hypot
 from typing import Any
@@ -62,12 +62,18 @@ def widths(run: Run, again: Callable[[Run], Ledger]) -> Callable[[Ledger], dict[
     def of(ledger: Ledger) -> dict[str, Interval]:
         out = {}
         for name, i in structural(run, ledger, again).items():
-            low, high = errors(name, kinds(run)) if name != "host" else (1.0, 1.0)
-            less, more = guesses() if run.architecture is not None and (run.architecture.guessed or run.architecture.undescribed) else (1.0, 1.0)
+            low, high, less, more = own_error(run, name)
             out[name] = Interval(round(i.low * low * less), i.expected, round(i.high * high * more))
         return _within_card(run, ledger, _nested(out))
 
     return of
+
+
+def own_error(run: Run, name: str) -> tuple[float, float, float, float]:
+    """The estimator's own error for a total, low and high, and what a family without a reader adds to it."""
+    low, high = errors(name, kinds(run)) if name != "host" else (1.0, 1.0)
+    less, more = guesses() if run.architecture is not None and (run.architecture.guessed or run.architecture.undescribed) else (1.0, 1.0)
+    return low, high, less, more
 
 
 def structural(run: Run, ledger: Ledger, again: Callable[[Run], Ledger]) -> dict[str, Interval]:
@@ -119,26 +125,34 @@ def guesses() -> tuple[float, float]:
 
 def moves(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) -> list[Move]:
     """What is not known, and how far it takes each total down and up. Kept with the run, for whoever asks why."""
-    varied = [f for f in run.facts.values() if f.alternatives][:MOST_FACTS]
-    unknown: list[tuple[str, list[Change]]] = [(fact.field, [partial(_with, fact=fact, value=other) for other in fact.alternatives]) for fact in varied]
-    unknown += [*_other_versions(run), ("batch.lengths", [_shorter]), ("parallel.limit_all_gathers", [_unlimited])]
-    unknown += [("activations.loss", [_loss_in_graph]), ("parallel.wrap.embeddings", [_own_units]), ("model.config", [_dropout])]
-    unknown += [("framework.keeps_outputs", [_outputs_kept]), ("framework.versions", [_scans_in_python])]
-    found = []
-    for field, changes in unknown:
-        low, high = dict.fromkeys(TOTALS, 0), dict.fromkeys(TOTALS, 0)
-        least, most = None, None
-        for change in changes:
-            totals = _totals(change(run), again)
-            for name, interval in totals.items():
-                move = interval.expected - expected[name]
-                if name == DECIDES and -move > low[name]:
-                    least = change
-                if name == DECIDES and move > high[name]:
-                    most = change
-                low[name], high[name] = max(low[name], -move), max(high[name], move)
-        found.append(Move(field, low, high, least, most))
+    found = [moved(run, again, expected, field, changes) for field, changes in unknown(run)]
     run._cache["moves"] = found
+    return found
+
+
+def moved(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int], field: str, changes: Sequence[Change]) -> Move:
+    """How far one unknown takes the totals that ``expected`` names."""
+    low, high = dict.fromkeys(expected, 0), dict.fromkeys(expected, 0)
+    least, most = None, None
+    for change in changes:
+        totals = _totals(change(run), again)
+        for name in expected if totals else ():
+            move = totals[name].expected - expected[name]
+            if name == DECIDES and -move > low[name]:
+                least = change
+            if name == DECIDES and move > high[name]:
+                most = change
+            low[name], high[name] = max(low[name], -move), max(high[name], move)
+    return Move(field, low, high, least, most)
+
+
+def unknown(run: Run) -> list[tuple[str, list[Change]]]:
+    """By field, the changes that give what is not known its other values."""
+    varied = [f for f in run.facts.values() if f.alternatives][:MOST_FACTS]
+    found: list[tuple[str, list[Change]]] = [(fact.field, [partial(_with, fact=fact, value=other) for other in fact.alternatives]) for fact in varied]
+    found += [*_other_versions(run), ("batch.lengths", [_shorter]), ("parallel.limit_all_gathers", [_unlimited])]
+    found += [("activations.loss", [_loss_in_graph]), ("parallel.wrap.embeddings", [_own_units]), ("model.config", [_dropout])]
+    found += [("framework.keeps_outputs", [_outputs_kept]), ("framework.versions", [_scans_in_python])]
     return found
 
 
@@ -157,15 +171,20 @@ def _spread(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int]) 
     bytes free them once.
     """
     found = moves(run, again, expected)
-    below = {name: _joined([move.below[name] for move in found]) for name in TOTALS}
-    above = {name: _joined([move.above[name] for move in found]) for name in TOTALS}
-    for changes, farthest, sign in (([m.least for m in found], below, -1), ([m.most for m in found], above, 1)):
-        together = [change for change in changes if change is not None]
-        if len(together) > 1:
-            single = {name: max((move.below if sign < 0 else move.above)[name] for move in found) for name in TOTALS}
-            for name, interval in _totals(_changed(run, together), again).items():
-                farthest[name] = min(farthest[name], max(single[name], sign * (interval.expected - expected[name])))
+    below, above = joined(run, again, expected, found, -1), joined(run, again, expected, found, 1)
     return {name: min(value, expected[name]) for name, value in below.items()}, above
+
+
+def joined(run: Run, again: Callable[[Run], Ledger], expected: dict[str, int], found: Sequence[Move], sign: int) -> dict[str, int]:
+    """How far all of the moves take each total together, down (``sign`` -1) or up (1)."""
+    single = [move.below if sign < 0 else move.above for move in found]
+    farthest = {name: _joined([one[name] for one in single]) for name in expected}
+    together = [change for move in found if (change := move.least if sign < 0 else move.most) is not None]
+    if len(together) > 1:
+        totals = _totals(_changed(run, together), again)
+        for name in expected if totals else ():
+            farthest[name] = min(farthest[name], max(*[one[name] for one in single], sign * (totals[name].expected - expected[name])))
+    return farthest
 
 
 def _joined(found: list[int]) -> int:

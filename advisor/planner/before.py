@@ -7,22 +7,21 @@ batch. Samples a step over all ranks stay. Every form is re-estimated; nothing i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
-from advisor.arithmetic import CannotEstimate, estimate
+from advisor.arithmetic import estimate
 from advisor.arithmetic.interval import errors, kinds
 from advisor.cards import Card, catalogue
-from advisor.job import JobError
 from advisor.ledger import Ledger
 from advisor.planner.constraints import Constraints
+from advisor.planner.forms import Forms, alike, samples
 from advisor.planner.storage import Storage, storage
 from advisor.report import Verdict
 from advisor.run import Run
 from advisor.speed import step_time
-from advisor.techniques import NotApplicable, all_techniques
 from advisor.verdict import judge
 
 COUNTS = (1, 2, 4, 8)
@@ -97,10 +96,15 @@ def before(
         margin_bytes: to stay free on each card; what leaves less is ``tight``.
     """
     tokens = total_tokens or run.job.batch.total_tokens
+    wanted = _cards(run, cards if cards is not None else tuple(prices) if prices else None)
+    shared: dict[tuple[Any, ...], list[Card]] = {}
+    for card in wanted:
+        shared.setdefault(alike(run, card), []).append(card)
+    forms = {(kind, count): Forms(run, group, count, allow or Constraints()) for kind, group in shared.items() for count in counts}
     found: list[Offer] = []
-    for card in _cards(run, cards if cards is not None else tuple(prices) if prices else None):
+    for card in wanted:
         for count in counts:
-            offer = _offer(run, card, count, tokens, (prices or {}).get(card.id), most_hours, budget, allow or Constraints(), margin_bytes or 0)
+            offer = _offer(run, forms[alike(run, card), count], card, count, tokens, (prices or {}).get(card.id), most_hours, budget, margin_bytes or 0)
             if offer is not None:
                 found.append(offer)
     return sorted(found, key=_rank)
@@ -132,25 +136,24 @@ def _cards(run: Run, wanted: Sequence[str] | None) -> list[Card]:
 
 def _offer(
     run: Run,
+    forms: Forms,
     card: Card,
     count: int,
     tokens: int | None,
     price: float | None,
     most_hours: float | None,
     budget: float | None,
-    allow: Constraints,
     margin: int,
 ) -> Offer | None:
     usable = card.usable()[0]
     best: tuple[int, tuple[str, ...], Run, Ledger] | None = None
-    for changes, tried in _forms(run, card, count, allow):
-        try:
-            ledger = estimate(tried)
-        except CannotEstimate:
+    for form in forms:
+        tried, ledger = form.on(card), form.ledger
+        if ledger is None:
             return None
         used = ledger.expected_totals()["device_used"].expected - ledger.outside("allocator")
         if best is None or used < best[0]:
-            best = (used, changes, tried, ledger)
+            best = (used, form.changes, tried, ledger)
         if used + margin <= usable and _verdict(tried, ledger) == "fits":
             break
     if best is None:
@@ -169,28 +172,28 @@ def _offer(
 
 
 def _verdict(run: Run, ledger: Ledger) -> Verdict:
-    """:func:`judge`'s word, without a range where the expected figures and the estimator's own error decide: what is assumed can only widen them.
+    """:func:`judge`'s word, with no more of the range than decides. ``ledger``: the run's, or that of the same run on a larger card.
 
-    Below the card's edge the allocator's cache gives way, and the range of what is allocated decides; at the edge that of the whole does.
+    Below the card's edge the allocator's cache gives way, and the range of what is allocated decides; at the edge that of the whole does, which the
+    estimator's own error mostly settles: what is assumed can only widen it.
     """
-    expected, usable = ledger.expected_totals(), run.usable
-    if not run.missing and ledger.holdings and usable is not None and (used := expected["device_used"].expected) <= usable[0]:
-        total, beside = ("max_allocated", ledger.outside("context")) if used < usable[0] else ("device_used", 0)
-        if round(expected[total].expected * errors(total, kinds(run))[1]) + beside > usable[0]:
-            return "tight"
-    return judge(run, ledger)[0]
-
-
-def _samples(run: Run) -> int:
-    """Samples of a step over all ranks."""
-    b, p = run.job.batch, run.job.parallel
-    return (b.micro_batch or 1) * (b.gradient_accumulation or 1) * max(1, (p.shard or 1) * (p.replicate or 1) // (p.context or 1))
+    usable = run.usable
+    if run.missing or not ledger.holdings or usable is None:
+        return judge(run, ledger)[0]
+    context = ledger.outside("context")
+    needed = ledger.expected_totals()["max_allocated"].expected + context
+    used = needed + max(0, min(ledger.outside("allocator"), usable[0] - needed))
+    if used < usable[0]:
+        return "tight" if ledger.may_allocate(usable[0] - context) else "fits"
+    if used == usable[0] and round(used * errors("device_used", kinds(run))[1]) > usable[0]:
+        return "tight"
+    return judge(run, estimate(run))[0]
 
 
 def _batch(written: Run, chosen: Run, count: int) -> str | None:
     """How the batch was cut to so many cards, in words; ``None`` where the micro batch and the samples of a step are as written."""
     was, now = written.job.batch.micro_batch or 1, chosen.job.batch.micro_batch or 1
-    before_, after = _samples(written), now * (chosen.job.batch.gradient_accumulation or 1) * count
+    before_, after = samples(written), now * (chosen.job.batch.gradient_accumulation or 1) * count
     said = [f"micro batch {now} on each card in place of {was}"] if now != was else []
     said += [f"{after} samples a step in place of {before_}"] if after != before_ else ["a step keeps its samples"] if said else []
     return ", ".join(said) or None
@@ -203,44 +206,3 @@ def _hours(run: Run, tokens: int | None) -> Range | None:
     if time.relative or time.tokens <= 0:
         return None
     return Range(time.low, time.expected, time.high).times(tokens / time.tokens / 3600)
-
-
-def _forms(run: Run, card: Card, count: int, allow: Constraints) -> Iterator[tuple[tuple[str, ...], Run]]:
-    """The job on so many cards, each form smaller than the one before: whole, divided, checkpointed, with a smaller micro batch."""
-    base = _on(run, card, count)
-    if base is None:
-        return
-    changes: tuple[str, ...] = ()
-    yield changes, base
-    wanted = [*(("fsdp", "zero-3") if count > 1 else ()), "gradient-checkpointing", *["smaller-micro-batch"] * 6]
-    for name in wanted:
-        if name == "zero-3" and "fsdp" in changes:
-            continue
-        if not allow.permits(all_techniques()[name]) or (name not in changes and not allow.within(len(changes) + 1)):
-            continue
-        try:
-            after = all_techniques()[name].apply(base)
-        except JobError:
-            continue
-        if not isinstance(after, NotApplicable):
-            base, changes = after, (changes if name in changes else (*changes, name))
-            yield changes, base
-
-
-def _on(run: Run, card: Card, count: int) -> Run | None:
-    """The job on one node of so many cards, its samples a step kept as nearly as whole numbers allow."""
-    b, p = run.job.batch, run.job.parallel
-    micro = b.micro_batch or 1
-    samples = _samples(run)
-    micro = min(micro, max(1, samples // count))
-    strategy = p.strategy if p.strategy in ("zero1", "zero2", "zero3", "fsdp1", "fsdp2") else "ddp"
-    group = {"shard": 1, "replicate": count} if strategy == "ddp" else {"shard": count, "replicate": 1}
-    parallel = {"strategy": "none" if count == 1 else strategy, "tensor": 1, "pipeline": 1, "context": 1, "expert": 1, **group}
-    try:
-        return run.but(
-            hardware={"gpu": card.id, "gpus_per_node": count, "nodes": 1, "cards": None},
-            parallel=parallel,
-            batch={"micro_batch": micro, "gradient_accumulation": max(1, samples // (micro * count))},
-        )
-    except JobError:
-        return None
