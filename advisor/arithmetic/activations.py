@@ -14,6 +14,8 @@ from advisor.arithmetic.blocks.cached import stranded
 from advisor.arithmetic.blocks.tape import Counted, Size, Step
 from advisor.arithmetic.checkpointing import checkpoints, kept_at_rest, offloaded, recomputed_layers, reentrant
 from advisor.arithmetic.context import Context
+from advisor.arithmetic.fsdp_units import unsharded
+from advisor.arithmetic.fsdp_whole import one_unit
 from advisor.arithmetic.parameters import ADAPTED
 from advisor.ledger import Holding
 
@@ -47,7 +49,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     if not ctx.blocks:
         return
     put = _Put(ctx)
-    counted = [(settled(block, ctx.arch.hidden, settings.of(ctx, block)), layers) for block, layers in ctx.blocks]
+    counted = [(settled(block, ctx.arch.hidden, s), n) for block, layers in ctx.blocks for s, n in settings.parts(ctx, block, layers)]
     last, step = put.heaviest(counted)
     inside = ctx.checkpointing == "full"
     others = 0
@@ -146,7 +148,10 @@ class _Put:
         here = ctx.strategy in UNSHARDED and not ctx.is_megatron
         each = ctx.adapter if ctx.method in ADAPTED else ctx.gradient
         stays = here and not ctx.gradients_kept and not ctx.job.optimizer.in_backward
-        self.born = each if stays else 0  # bytes of a weight-gradient element that stays once born in the running block
+        if ctx.strategy == "fsdp2" and not one_unit(ctx):  # whole until the unit reduces them, in the dtype of what was gathered
+            self.born = unsharded(ctx) if ctx.method not in ADAPTED or ctx.job.precision.mixed == "fsdp" else ctx.adapter
+        else:
+            self.born = each if stays else 0  # bytes of a weight-gradient element that stays once born in the running block
         self.fresh = each if here and not stays else 0  # bytes of one that is added to a buffer and goes
         self.largest = 0.0  # bytes of the heaviest block at its largest
 

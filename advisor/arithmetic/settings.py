@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import ceil
 from typing import Literal
+
+from msgspec.structs import replace
 
 from advisor.architecture import Block
 from advisor.arithmetic import traits
@@ -16,6 +19,7 @@ from advisor.arithmetic.fates import experts_adapted, experts_are_linear, versio
 from advisor.arithmetic.parameters import ADAPTED, ATTENTION_QV
 
 LITGPT_DROPOUT = 0.05
+BF16_TAIL = 0.15  # torchtitan models/llama3/config_registry.py llama3_8b_first_85_pct_layers_nvfp4, and Qwen 3's
 VERL_TILES = 4  # verl models/transformers/tiled_mlp.py num_shards
 LAID_OUT_SINCE = (4, 54)
 COMPILED = frozenset({"rmsnorm", "swiglu", "rope"})  # what the min-cut partitioner recomputes: norms and activations from their inputs
@@ -62,10 +66,22 @@ def of(ctx: Context, block: Block) -> Setting:
         wide_scores=family.wide_scores, returns_weights=returns_weights(ctx),
         tensor=ctx.tensor, sequence=ctx.sequence_parallel, expert_ranks=ctx.expert, softcap=capped(ctx),
         narrow_softmax=narrow_softmax(ctx), floored=floored(ctx), softmax_keeps=softmax_keeps_scores(ctx), math_wide=ctx.at_least("torch", 2, 5),
-        tile=tile, tiles=tiles, tiles_joined=ctx.framework != "unsloth",
+        nvfp4=ctx.source == "torchtitan" and ctx.job.precision.compute == "nvfp4", tile=tile, tiles=tiles, tiles_joined=ctx.framework != "unsloth",
         compiled=ctx.compiled, experts=experts_of(ctx), experts_quantised=ctx.base == "mxfp4" or experts_are_linear(ctx.arch, ctx.job),
         experts_adapted=adapted and ctx.base == "none" and experts_adapted(ctx.arch, ctx.job),
     )  # fmt: skip
+
+
+def parts(ctx: Context, block: Block, layers: int) -> list[tuple[Setting, int]]:
+    """The settings that a kind of block runs in, and in how many layers each: one, but for torchtitan's NVFP4, whose last layers stay in bf16.
+
+    components/quantization/nvfp4.py nvfp4_bf16_tail_fqns: ``ceil(15 % of the layers)`` in both recipes it has (Llama 3 8B, Qwen 3 8B).
+    """
+    own = of(ctx, block)
+    if not own.nvfp4 or block is not ctx.blocks[-1][0]:
+        return [(own, layers)]
+    tail = min(layers, ceil(BF16_TAIL * ctx.layers))
+    return [(s, n) for s, n in ((own, layers - tail), (replace(own, nvfp4=False), tail)) if n]
 
 
 def tiles_of(ctx: Context) -> tuple[int, int]:

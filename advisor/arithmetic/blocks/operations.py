@@ -6,6 +6,7 @@ from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import NOTHING, Size, Tape, Value
 
 QUANTISED_4BIT = frozenset({"nf4", "fp4"})
+NVFP4 = 0.5 + 1 / 16  # bytes of an element: four bits, and an fp8 scale for sixteen (torchao prototype/moe_training/nvfp4_training/nvfp4_linear.py saves these)
 PARAMETRISED = frozenset({"nf4", "fp4", "int8"})
 
 
@@ -160,6 +161,9 @@ def _dense(tape: Tape, s: Setting, x: Value, name: str, out: float, size: float,
     if s.fp8:  # TransformerEngine saves the quantised input (columnwise, for the weight gradient), not the 16-bit one
         copy = ((f"{name} input as fp8", 1, tokens(x.width)),) if s.trained else ()
         return tape.run(name, (x,), out, x.element, keeps=copy, weights=_w(s.trained, size), kind=kind, label=f"{name} output")
+    if s.nvfp4 and s.trained and kind == "mm":  # aten._scaled_mm_v2, which is not on torch's list of compute-intensive operations
+        codes = ((f"{name} input as nvfp4", 1, tokens(NVFP4 * x.width)), (f"{name} weight as nvfp4", 1, (0.0, 0.0, NVFP4 * size, 0.0)))
+        return tape.run(name, (x,), out, x.element, keeps=codes, weights=size, kind="scaled", label=f"{name} output")
     element = max(x.element, s.weight) if x.element != s.weight else x.element
     x = cast(tape, x, element)
     return tape.run(name, (x,), out, element, saves=(x,) if s.trained else (), weights=_w(s.trained, size), kind=kind, label=f"{name} output")

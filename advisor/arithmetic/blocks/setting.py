@@ -65,6 +65,7 @@ class Setting(Struct, frozen=True):
     dropout_mask: int = 1  # bytes of a dropout mask: native_dropout on CUDA keeps a bool
     compiled: bool = False
     fp8: bool = False  # TransformerEngine linears keep their inputs in one byte an element
+    nvfp4: bool = False  # torchao's training linears: what they keep is in NVFP4 codes
     tile: int = 0  # tokens of a tile of the feed-forward part; 0: it runs on all at once
     tiles: int = 1
     tiles_joined: bool = True  # a list of the tiles' outputs is joined, which holds them twice
