@@ -92,4 +92,5 @@ def test_nemo_automodel_is_read_with_its_own_defaults() -> None:
         AUTOMODEL[: AUTOMODEL.index("peft:")]
         + AUTOMODEL[AUTOMODEL.index("distributed:") :].replace("sequence_parallel: false", "activation_checkpointing: true")
     )
-    assert (whole.method.kind, whole.activations.checkpointing) == ("full", "full")
+    assert (whole.method.kind, whole.activations.checkpointing) == ("full", "selective")
+    assert whole.activations.selective is not None and whole.activations.selective.ops == ("self_attn", "mlp", "layernorm")  # each part in a wrapper of its own
