@@ -5,6 +5,7 @@ A stated value replaces the one that was read, in the job and in the facts, so t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,6 +56,11 @@ def _candidates(path: str, value: Any) -> list[Any]:
     from advisor.share import notation  # links state values too, and read them here
 
     found: list[Any] = [value]
+    if value.lstrip()[:1] == "{":  # a model's config.json, pasted where it was asked for
+        try:
+            return [value, {key: held for key, held in json.loads(value).items() if not key.startswith("_")}]  # its private keys name files and commits
+        except (ValueError, RecursionError):
+            pass
     if value[:1] == "[" and value[-1:] == "]":  # a list as YAML and Python write it
         value = ",".join(item.strip().strip("\"'") for item in value[1:-1].split(","))
     for read in (notation.read_list, notation.read_mapping):

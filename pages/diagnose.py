@@ -100,8 +100,12 @@ def take_link(query: str | dict[str, str]) -> None:
         tell(HELD.report, told)
 
 
+def files_key() -> str:
+    return f"files:{HELD.get('dropping', 0)}"
+
+
 def take_pasted() -> None:
-    files = [(file.name, file.getvalue()[:MAX_UPLOAD]) for file in HELD.get("files") or []]
+    files = [(file.name, file.getvalue()[:MAX_UPLOAD]) for file in HELD.get(files_key()) or []]
     found = [*([("pasted text", HELD.pasted)] if HELD.pasted.strip() else []), *files]
     HELD.dropped = ()
     if len(found) == 1 and (query := find_link(as_text(found[0][1]))):
@@ -117,7 +121,14 @@ def as_text(content: str | bytes) -> str:
 
 
 def start_again() -> None:
-    for key in ("reading", "report", "dropped", "pasted", "texts", "shared", KEPT):
+    forget_report()
+    HELD.pasted = ""  # taken away, the browser would keep the old text in the box
+    HELD.dropping = HELD.get("dropping", 0) + 1  # dropped files go only with the box that holds them
+
+
+def forget_report() -> None:
+    """The page without a diagnosis; what was pasted stays, for who goes back to add to it."""
+    for key in ("reading", "report", "dropped", "texts", "shared", KEPT):
         HELD.pop(key, None)
     HELD.address = {}
     allowing.take({})
@@ -127,7 +138,7 @@ here = arrived("diagnose")
 if here:
     take_link(here)
 elif here is not None:
-    start_again()
+    forget_report()
 if "report" in HELD:
     HELD.leaving = with_measured(with_ticks(with_allowed(HELD.shared, *allowing.limits()), ticks_to_share(HELD.report)), measured_now(HELD.report))
     HELD.address = HELD.leaving.parameters
@@ -146,7 +157,7 @@ with st.container() if "report" not in HELD else st.expander("What you pasted", 
         placeholder="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 9.79 GiB. GPU 0 has a total capacity of ...",
         help="Anything helps: error texts, logs of many ranks, Python snippets, YAML and JSON configs of trainers, nvidia-smi output. Nothing is executed.",
     )
-    st.file_uploader("Or drop files: logs, configs, scripts, archives", accept_multiple_files=True, key="files", max_upload_size=64)
+    st.file_uploader("Or drop files: logs, configs, scripts, archives", accept_multiple_files=True, key=files_key(), max_upload_size=64)
     with st.container(horizontal=True):
         st.button("Diagnose", type="primary", icon=":material/troubleshoot:", on_click=take_pasted)
         if "report" in HELD:

@@ -133,6 +133,22 @@ def test_saved_opened_answered_and_deleted(open_page: Open) -> None:
     other.get_by_text("The report is deleted").wait_for()
 
 
+def test_starting_again_empties_the_box_and_going_back_keeps_what_was_pasted(open_page: Open) -> None:
+    page = open_page()
+    paste(page)
+    page.wait_for_url("**/?v=1*")
+    page.go_back()
+    page.get_by_role("heading", name="Why did the run die?").wait_for()
+    box = page.get_by_role("textbox", name="Paste the error")
+    assert box.input_value().strip(), "to be added to"
+    page.go_forward()
+    diagnosed(page)
+    page.get_by_text("What you pasted").click()
+    page.get_by_role("button", name="Start again").click()
+    page.get_by_role("heading", name="Why did the run die?").wait_for()
+    page.wait_for_function("() => document.querySelector('textarea').value === ''")
+
+
 def test_a_snapshot_is_dropped_and_read(open_page: Open, snapshot: bytes) -> None:
     page = open_page()
     page.locator("input[type=file]").set_input_files({"name": "snapshot.pickle", "mimeType": "application/octet-stream", "buffer": snapshot})

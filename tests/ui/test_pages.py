@@ -1,5 +1,6 @@
 """Every page opens, says what it should, and leaves torch alone. Streamlit's AppTest runs them without a browser."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -315,3 +316,15 @@ def test_a_ticked_change_whose_box_is_folded_away_is_named_in_the_sum() -> None:
     at.run()
     assert not at.exception
     assert any("**With 2 ticked, of the other changes ZeRO-3:**" in m.value for m in at.markdown)
+
+
+def test_a_models_config_is_answered_by_pasting_it() -> None:
+    config = {"model_type": "llama", "hidden_size": 8192, "intermediate_size": 22016, "num_attention_heads": 64, "num_hidden_layers": 80,
+              "vocab_size": 32000, "_name_or_path": "/home/me/llama"}  # fmt: skip
+    at = app().run()
+    at.button(key="sample:6-four-cards").click().run()
+    assert at.session_state.report.next_question.field == "model.config" and not at.metric
+    at.text_input(key="ask:model.config").input(json.dumps(config)).run()
+    assert not at.exception and not at.warning
+    assert at.session_state.report.run.job.model.config["hidden_size"] == 8192 and "/home/me" not in str(dict(at.query_params))
+    assert any("Needed" in m.label for m in at.metric), "now it is estimated"
