@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -114,6 +114,7 @@ def key_of(text: str) -> str:
     return _parted(text)[0]
 
 
+@lru_cache(maxsize=512)
 def _parted(text: str) -> tuple[str, frozenset[int]]:
     """The key of a name, and the places in it that are inside a number: ``h1000`` must not be cut after its second zero, ``H100 80GB`` may."""
     lowered = _MAKERS.sub(" ", text[:200].lower())

@@ -108,7 +108,7 @@ class Bench(Struct):
         most = round(MOST_MARGIN * c.capacity_bytes)
         if tightly or self.margin_bytes is not None or c.used_bytes + most <= c.capacity_bytes:
             return True
-        return c.used_bytes + min(most, c.error_bytes) <= c.capacity_bytes
+        return not c.ledger.may_allocate(c.peak_bytes + c.capacity_bytes - c.used_bytes)  # `most` is more than what is left: the error decides
 
     def measured(self) -> list[Candidate]:
         """All candidates measured so far."""
