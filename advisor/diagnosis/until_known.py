@@ -29,7 +29,7 @@ def until_known(plan: Plan, run: Run, evidence: Evidence, allow: Constraints | N
     failure = evidence.failure
     if failure is None or failure.kind != "gpu-memory" or failure.phase not in IN_A_STEP or plan.steps:
         return plan
-    within, of_torch = allow or Constraints(), failure.backend != "xla" and dict(failure.details).get("library") != "mlx"
+    within, of_torch = allow or Constraints(), failure.backend not in ("jax", "tensorflow") and dict(failure.details).get("library") != "mlx"
     seen = f"{WANTED}; {WATCHED}. {UNTIL}" if of_torch else f"{WANTED}. {UNTIL}"
     steps = [step for step in (_step(name, run) for name in ANYHOW if within.permits(all_techniques()[name])) if step is not None]
     return replace(plan, steps=tuple(steps), summary=f"{plan.summary} {seen}") if steps and within.within(len(steps)) else plan

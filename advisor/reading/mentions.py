@@ -13,13 +13,14 @@ _OUT = r"(?:out[ -]of[ -]memory|\boom)"
 _MENTION = pattern(_OUT, re.IGNORECASE)
 _HEARSAY = pattern(
     r"\b(?:read|heard|know|knew|saw|suggest\w*|recommend\w*|advice|advise\w*|people|others|someone|usually|often|sometimes|normally|docs?|documentation|"
-    rf"faq|guides?|tutorials?|posts?|threads?|answers?|google\w*|search\w*|similar|typical\w*|unlike|related|about|means?)\b[^.!?]{{0,80}}?{_OUT}",
+    rf"faq|guides?|tutorials?|posts?|threads?|answers?|google\w*|search\w*|similar|typical\w*|unlike|related|"
+    rf"about(?!\s+(?:\d|half|an? (?:hour|day|epoch)))|means?)\b[^.!?]{{0,80}}?{_OUT}",
     re.IGNORECASE,
 )
 _REMEDY = pattern(rf"{_OUT}[^.!?]{{0,20}}\s(?:can|could|may|might|should|must)\s+be\b", re.IGNORECASE)
 _OWN = pattern(
     r"\b(?:I|we|run|it|training|script|job)\s+(?:(?:now|then|still|always|just|again)\s+)?"
-    r"(?:got|gets?|hits?|sees?|runs? into|ran into|ran out|runs out|throws?|threw|fail\w*|dies|died|crashe[sd])\b",
+    r"(?:got|gets?|hits?|sees?|runs? into|ran into|ran out|runs out|throws?|threw|fail\w*|dies|died|crashe[sd]|OOMs|OOMed)\b|\band then OOMs\b",
     re.IGNORECASE,
 )
 _LEAST = 6  # words of a sentence; fewer are a message

@@ -19,6 +19,7 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"(?<![A-Za-z0-9_-])(?<!ppo )(?:per[-_ ](?:device|gpu)(?:[-_ ]train)?[-_ ]|mi(?:cro|ni)[-_ ]?|"
             r"train[-_ ])?batch(?:[-_ ]?size)?(?:[-_ ]per[-_ ](?:device|gpu))?",
         ),
+        ("eval.micro_batch", r"(?<![A-Za-z0-9_-])(?:per[-_ ](?:device|gpu)[-_ ])?(?:eval(?:uation)?|valid(?:ation)?)[-_ ]batch(?:[-_ ]?size)?"),
         ("batch.micro_batch", r"(?<![A-Za-z0-9_.-])(?<!\d )(?:bsz?|mbs)(?=\W)"),  # "bs 1", "mbs=2"
         (
             "batch.seq_len",

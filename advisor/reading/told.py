@@ -112,7 +112,11 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"\b(?:when|while|during|at) (?:the )?(?:model |weight )?loading\b|\bloading (?:of )?(?:the |my )?(?:checkpoint|model|weights|shards)\b.{0,60}%",
         ),
         ("sync", r"\b(?:when|while|during|at|on|after) (?:the )?(?:first )?(?:weight[s ]?(?:sync\w*|update|transfer)|syncing|updating (?:the )?weights)"),
-        ("rollout", r"\b(?:when|while|during|at|in) (?:the )?(?:rollouts?|generation|generating|sampling)\b"),
+        (
+            "rollout",
+            r"\b(?:when|while|during|at|in) (?:the )?(?:rollouts?|generation|generating|sampling)\b|"
+            r"\b(?:when|once|as soon as) (?:it|the (?:trainer|script|run)) (?:starts?|begins?) (?:to )?(?:sampl\w+|generat\w+)",
+        ),
         (
             "eval",
             r"\b(?:as soon as|once|when) (?:the )?(?:evaluation|validation|eval) (?:starts|begins|runs)|"

@@ -7,6 +7,7 @@ from advisor.reading.pattern import pattern
 from advisor.rules import counters, fingerprint, intervals
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
+from advisor.rules.shares import guessed
 from advisor.rules.situation import ONLINE, TRAINING, in_phase
 from advisor.run import Run
 from advisor.units import show
@@ -64,7 +65,27 @@ def _generates(run: Run, evidence: Evidence) -> str | None:
     return f"text is generated in between ({frame.where}), with the training state on the card" if frame is not None else None
 
 
+def _samples(run: Run, evidence: Evidence) -> str | None:
+    """The same told in words, with no frame that shows it."""
+    failure = evidence.failure
+    if failure is None or failure.frames or run.job.rollout is not None or run.job.objective in ONLINE or not in_phase(evidence, "rollout"):
+        return None
+    return f"samples are generated in between ({failure.where}), with the training state on the card"
+
+
+def _no_larger(run: Run, evidence: Evidence) -> str | None:
+    """A batch as large as training's, without a backward pass: it needs less than training did."""
+    train, settings = run.job.batch.micro_batch, run.job.eval
+    if train is None or settings is None or settings.micro_batch is None or settings.micro_batch > train or not in_phase(evidence, "eval"):
+        return None
+    if guessed(run, "batch.micro_batch") or guessed(run, "eval.micro_batch") or _generates(run, evidence) is not None:
+        return None
+    return f"{settings.micro_batch} sequences in evaluation, {train} in training, which went through"
+
+
 def _form(run: Run, evidence: Evidence) -> Form | None:
+    if _samples(run, evidence) is not None:
+        return Form("Samples are generated beside the training state, in a batch of their own", ("smaller-eval-batch",))
     if _generates(run, evidence) is None:
         return None
     return Form("Text is generated beside the training state: the cache grows with sequences, beams and new tokens", ("smaller-eval-batch",))
@@ -105,6 +126,10 @@ RULE = Rule(
             "transformers generation/utils.py: keys and values of num_beams x num_return_sequences copies of the batch, for each new token",
             when=_generates,
         ),
+        Mark(
+            "eval-batch-samples", 2.5, "samples in between", "a trainer that shows samples runs the model as an inference does, beside its state", when=_samples
+        ),
+        Mark("eval-batch-no-larger", -1.5, "no larger than in training", "torch.no_grad: a forward pass alone keeps nothing for a backward", when=_no_larger),
         Mark(
             "eval-batch-told",
             1.5,
