@@ -13,6 +13,7 @@ from advisor.ledger import Holding
 
 NF4_LEVELS, NF4_CHUNK, CHUNKED_SINCE = 16, 1024**2, (0, 2)
 FILE_BYTES = 5 * 10**9  # max_shard_size of transformers' save_pretrained before version 5
+FACTORY = "llamafactory model/adapter.py init_adapter: unless pure_bf16, ZeRO-3 or FSDP; deepspeed runtime/engine.py _configure_distributed_model narrows them"
 SOURCE = "transformers modeling_utils.from_pretrained, accelerate prepare, torch FSDP sync_module_states"
 
 
@@ -34,6 +35,8 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         )  # fmt: skip
     elif ranks == 1 and not ctx.parameters_away:
         yield Holding("weights", "weights as they arrive", resident(ctx), now, "resident bytes", {"bytes": resident(ctx)}, SOURCE)
+        if (wide := _widened(ctx)) is not None:
+            yield wide
     if c.quantised and (section is None or section.quantize_on in (None, "device")):
         matrix = max((i.elements for u in c.units for i in u.items if i.fate == "quantised"), default=0)
         yield Holding(
@@ -57,3 +60,14 @@ def holdings(ctx: Context) -> Iterator[Holding]:
             {**values, "processes": copies}, "every process of a node reads the checkpoint unless only rank 0 does", device="host",
             copy_of="trained weights", need="avoidable" if copies > 1 else "needed",
         )  # fmt: skip
+
+
+def _widened(ctx: Context) -> Holding | None:
+    """What LLaMA-Factory's cast of the trained weights to fp32 takes on the device until DeepSpeed's engine casts them back."""
+    if ctx.framework != "llama-factory" or ctx.strategy not in ("zero1", "zero2") or ctx.job.precision.mixed != "deepspeed" or ctx.weight >= 4:
+        return None
+    more, trained = 4 - ctx.weight, ctx.counts.trained
+    return Holding(
+        "weights", "trained weights as fp32 until the engine narrows them", more * trained, frozenset({at.LOAD_MATERIALISE}), "elements x (4 - bytes_each)",
+        {"elements": trained, "bytes_each": ctx.weight}, FACTORY, dtype="fp32", need="avoidable",
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""DeepSpeed's reduce bucket where the job names none: what the framework's own configuration says, by stage."""
+"""What frameworks over DeepSpeed bring of their own: the reduce bucket of their configurations by stage, and the dtype in which they hand the model over."""
 
 from __future__ import annotations
 
@@ -36,3 +36,16 @@ def test_a_second_bucket_came_with_overlap_comm_until_ms_swift_switched_it_off()
 
 def test_stage_three_of_those_frameworks_says_auto() -> None:
     assert bucket("llama-factory", "zero3") == 2 * 4096 * 4096  # hidden x hidden, in 16 bits
+
+
+def test_llama_factory_holds_trained_weights_in_fp32_until_the_engine_narrows_them() -> None:
+    def loading(framework: str, strategy: str) -> int:
+        job = read_job({
+            "version": 1, "model": {"config": LLAMA}, "method": {"kind": "full"},
+            "precision": {"weights": "bf16", "compute": "bf16", "mixed": "deepspeed"}, "batch": {"micro_batch": 1, "seq_len": 128},
+            "parallel": {"strategy": strategy, "shard": 2}, "framework": {"name": framework},
+        })  # fmt: skip
+        return estimate(job).allocated_by_moment()["load.materialise"]
+
+    assert loading("llama-factory", "zero2") == 2 * loading("deepspeed", "zero2")
+    assert loading("llama-factory", "zero3") == loading("deepspeed", "zero3")
