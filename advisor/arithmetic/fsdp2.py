@@ -68,15 +68,17 @@ def communication(ctx: Context) -> Iterator[Holding]:
         "communication", "gathered block", block, moments - without, "block_elements x bytes_each", values, f"{FSDP2} unshard",
         layout="gathered", copy_of=source, need="needed",
     )  # fmt: skip
+    # of the first two blocks the second needs more, which runs with the first gathered ahead: the moment stands for both
+    ahead = {at.FORWARD, at.LOSS_FORWARD, at.BACKWARD_LAST} | (set() if ctx.torch_pipeline or ctx.layers < 2 else {at.BACKWARD_FIRST})
     yield Holding(
-        "communication", "next block's all-gather buffer", block, moments & {at.FORWARD, at.LOSS_FORWARD, at.BACKWARD_LAST}, "block_elements x bytes_each",
+        "communication", "next block's all-gather buffer", block, moments & ahead, "block_elements x bytes_each",
         values,
         f"{FSDP2}: the buffer of one gather lives until the next one's copy-out", layout="gathered", copy_of=source, need="needed",
     )  # fmt: skip
 
 
 def gradients(ctx: Context) -> Iterator[Holding]:
-    """Unsharded gradients on their way, and the shards they end in."""
+    """Unsharded gradients on their way, and the shards they end in; the running block's are born between its operations, with its activations."""
     c, n, each = ctx.counts, ctx.shard, unsharded(ctx)
 
     def own(unit: Unit) -> int:
@@ -102,12 +104,7 @@ def gradients(ctx: Context) -> Iterator[Holding]:
             "elements x bytes_each / ranks", values, FSDP2, layout="sharded",
         )  # fmt: skip
     block = max(c.blocks, key=lambda u: u.trained + u.adapters, default=c.outer)
-    size = block.trained * each + block.adapters * (each if ctx.job.precision.mixed == "fsdp" else ctx.adapter)
     wide = (block.trained + block.adapters) * ctx.reduce
-    yield Holding(
-        "gradients", "unsharded gradient of a block", size, moments & {at.BACKWARD_LAST, at.BACKWARD_FIRST}, "block_elements x bytes_each",
-        {"block_elements": block.trained + block.adapters, "bytes_each": each}, FSDP2, layout="gathered",
-    )  # fmt: skip
     if ctx.layers > 1 and not unsynced(ctx):
         yield Holding(
             "communication", "reduce-scatter input of the block before", wide, moments & {at.BACKWARD_LAST, at.BACKWARD_FIRST}, "block_elements x reduce_bytes",

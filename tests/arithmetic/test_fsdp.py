@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from advisor.architecture import presets
 from advisor.arithmetic import estimate
 from advisor.ledger import Ledger
+from advisor.units import GIB
 from tests.arithmetic.jobs import job
 
 FP32 = {"weights": "fp32", "compute": "bf16", "mixed": "fsdp", "gradients": "fp32", "reduce": "fp32"}
@@ -112,3 +114,18 @@ def test_one_rank_of_fsdp2_copies_parameters_without_a_buffer() -> None:
         names = [h.name for h in ledger.holdings if h.part == "communication"]
         assert "the whole model, gathered as one unit" in names
         assert sum("buffer" in name for name in names) == buffers
+
+
+@pytest.mark.parametrize(("offload", "gib"), [({}, 17.180), (dict.fromkeys(("parameters", "gradients", "optimizer"), "cpu"), 5.768)], ids=["device", "host"])
+def test_a_blocks_whole_gradients_are_born_one_by_one_under_fsdp2(offload: dict[str, str], gib: float) -> None:
+    """Figures of the probe: Mistral 7B on 8 ranks, accelerate's units. With shards on the host a block of the middle decides, else the second one."""
+    preset = presets.find("mistralai/Mistral-7B-v0.1")
+    assert preset is not None
+    run = job(
+        dict(preset.config), precision=FP32,
+        optimizer={"name": "adamw", "states": "fp32", "implementation": "foreach"}, parallel={"strategy": "fsdp2", "shard": 8, "replicate": 1},
+        activations={"checkpointing": "full", "reentrant": False, "attention": "flash-2"}, batch={"micro_batch": 4, "seq_len": 2048}, offload=offload,
+        framework={"name": "hf-trainer", "versions": {"torch": "2.13.0", "transformers": "5.24.0", "accelerate": "1.15.0"}},
+        hardware={"gpu": "h100-80gb", "gpus_per_node": 8, "nodes": 1},
+    )  # fmt: skip
+    assert estimate(run).peak().bytes / GIB == pytest.approx(gib, rel=0.012)
