@@ -12,7 +12,7 @@ PAGES = folder("pages")
 # What the theme cannot say. A chosen value is written in the primary colour, which has to be dark under the main button's white letters: too dark
 # on a dark ground. A button that is a sentence ends in three dots on a phone, and a table with a long name in it is wider than the phone; numbers
 # stay whole; and a line of code in a text would be scrolled, which a keyboard cannot.
-# The wide page keeps a margin that is twice as wide as its tables can spare.
+# The colours of a diff are Streamlit's, with more contrast. The wide page keeps a margin that is twice as wide as its tables can spare.
 STYLE = """<style>
 :is([data-testid=stSliderThumbValue], [data-variant=segmented_control][data-selected=true], [role=tab][aria-selected=true]) p { color: CanvasText }
 :is([data-testid=stBaseButton-tertiary], [data-testid=stPageLink]) :is(.stMarkdownEllipsis, .stMarkdownEllipsis p) {
@@ -20,6 +20,9 @@ STYLE = """<style>
 }
 [data-testid=stBaseButton-tertiary] p { text-align: start }
 [data-testid=stPageLink-NavLink] :is(span:has(> [data-testid=stMarkdownContainer]), p) { white-space: normal }
+[data-testid=stCode] .token.unchanged { color: CanvasText !important }
+[data-testid=stCode] .token.deleted { color: light-dark(#a8071a, #ff9a91) !important }
+[data-testid=stCode] .token.inserted { color: light-dark(#0a6b45, #5fd39b) !important }
 [data-testid=stMainBlockContainer] { padding-inline: clamp(1rem, 3vw, 5rem) }
 @media (max-width: 640px) {
   [data-testid=stMarkdownContainer] :is(th, td) { font-size: 0.875rem; padding-inline: 0.4rem }

@@ -121,6 +121,17 @@ def test_what_is_folded_away_fits_a_phone_too(open_page: Open) -> None:
     assert page.evaluate("() => document.querySelector('[data-testid=stMain]').scrollWidth") <= 400
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_diff_of_ones_own_files_is_for_everyone(open_page: Open, scheme: str) -> None:
+    base = pytest.importorskip("axe_playwright_python.base", reason="no axe-core: pip install axe-playwright-python")
+    page = open_page(scheme=scheme)
+    page.get_by_role("button", name="Dies at the loss").click()
+    page.get_by_text("As a diff of your own files").click()
+    page.locator("[data-testid=stCode] .token.inserted").first.wait_for()
+    whole(page)
+    assert serious(page, base) == []
+
+
 def test_an_opened_part_and_a_revealed_figure_are_for_everyone(open_page: Open) -> None:
     base = pytest.importorskip("axe_playwright_python.base", reason="no axe-core: pip install axe-playwright-python")
     page = open_page("explore")
