@@ -27,7 +27,7 @@ WHY = "It makes what a training step holds smaller; nothing read says that this 
 def until_known(plan: Plan, run: Run, evidence: Evidence, allow: Constraints | None) -> Plan:
     """The plan with changes that help in any case, where a card ran out, no cause has evidence and nothing can be estimated."""
     failure = evidence.failure
-    if failure is None or failure.kind != "gpu-memory" or failure.phase not in IN_A_STEP or plan.steps:
+    if failure is None or failure.kind not in ("gpu-memory", "gpu-driver") or failure.phase not in IN_A_STEP or plan.steps:
         return plan
     within, of_torch = allow or Constraints(), failure.backend not in ("jax", "tensorflow") and dict(failure.details).get("library") != "mlx"
     seen = f"{WANTED}; {WATCHED}. {UNTIL}" if of_torch else f"{WANTED}. {UNTIL}"

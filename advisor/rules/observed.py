@@ -183,6 +183,25 @@ def nobody_runs(evidence: Evidence) -> str | None:
     return found[0] if found is not None else None
 
 
+_ENDED_RUN = pattern(
+    r"\b(?:ctrl[ +-]?c|\^C|kill\w*|stopp?\w*|interrupt\w*|terminat\w*|exit\w*|clos(?:ed|ing)|crash\w*|died|finished)\b|(?:杀掉|杀死|结束|停掉|中断|退出)",
+    re.IGNORECASE,
+)
+_STILL = pattern(
+    r"\b(?:GPU|card|memory|VRAM|nvidia-smi)\b[^.;!?]{0,40}\b(?:still|stays?|remains?|keeps?)\b[^.;!?]{0,40}\b(?:used|use|full|occupied|allocated|taken|held|hold\w*|shows?)\b|"
+    r"\bstill (?:shows?|holds?|has|uses?|occupies|takes)\b[^.;!?]{0,40}\d ?(?:GB|GiB|MB|MiB)\b|(?:显存|显卡)[^。]{0,10}(?:还|仍|依然)[^。]{0,6}(?:占|满|被)",
+    re.IGNORECASE,
+)
+
+
+def left_in_use(evidence: Evidence) -> str | None:
+    """A run was ended, and the card's memory is still in use: the place where both are written."""
+    for line in evidence.lines:
+        if len(line.text) <= LONGEST and _STILL.search(line.text) and _ENDED_RUN.search(line.text):
+            return line.where
+    return None
+
+
 def held_asleep(evidence: Evidence) -> tuple[int, str] | None:
     """The largest figure that a generation engine holds while it sleeps, bytes, and where it is written."""
     best: tuple[int, str] | None = None

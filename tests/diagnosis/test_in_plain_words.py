@@ -39,3 +39,15 @@ def test_an_old_message_decides_the_dtype_that_nobody_wrote() -> None:
         "58.38 MiB free; 78.02 GiB reserved in total by PyTorch)\n"
     )
     assert _first(script) == "default-fp32-load"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('after ctrl-c of my kernel the GPU still shows 20GB used and the new run OOMs at model.to("cuda")', True),
+        ("I killed the old job, but the memory of the card is still occupied and the next run goes out of memory.", True),
+        ("The loss is still falling after I stopped the scheduler, then the run goes out of memory on the card.", False),
+    ],
+)
+def test_what_an_ended_run_still_holds(text: str, found: bool) -> None:
+    assert (_first(text) == "other-process") is found

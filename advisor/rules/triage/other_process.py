@@ -12,7 +12,7 @@ from advisor.report import Doing
 from advisor.rules import counters, observed, processes, told_ranks
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import oom
-from advisor.rules.situation import colocated, gpus
+from advisor.rules.situation import TRAINING, colocated, gpus, in_phase
 from advisor.run import Run
 from advisor.units import GIB, MIB, show
 
@@ -222,6 +222,13 @@ RULE = Rule(
             "nvidia-smi counts every process, and lists none of another container or of a dead run that still holds its context",
             when=_unlisted,
         ),
+        Mark(
+            "other-process-left",
+            3.0,
+            "a run that was ended still holds the card",
+            "a CUDA context lives until its process ends: an interrupted kernel or an orphaned worker keeps all that it had",
+            when=lambda _, e: f"a run was ended and the card is still in use, as is written in {where}" if (where := observed.left_in_use(e)) else None,
+        ),
         Mark("other-process-listed", 2.5, "two programs on one card", "nvidia-smi's list of processes, with what each holds", when=_listed),
         Mark("other-process-meant", -3.0, "meant to be there", "a share of the card that is given away on purpose is no leftover", when=_meant),
         Mark("other-process-engine", -3.0, "own engine", "a colocated engine is a process of the job", when=_explained_by_engine),
@@ -238,6 +245,15 @@ RULE = Rule(
             "a dead run's process is spoken of",
             "a process that was stopped or orphaned keeps its CUDA context until it ends; fuser -v /dev/nvidia* lists it where nvidia-smi does not",
             pattern=r"\b(?:zombie|defunct|orphan(?:ed)?|left-?over|stale|dangling) (?:\w+ )?process|/dev/nvidia\S*.{0,60}\b(?:kill|zombie|process)",
+        ),
+        Mark(
+            "other-process-reserve",
+            2.5,
+            "the share that XLA or TensorFlow takes of a card as it starts is not there",
+            "xla stream_executor/cuda/cuda_driver.cc: 'failed to allocate n from device'; jax takes 75 % of a card (XLA_PYTHON_CLIENT_MEM_FRACTION)",
+            pattern=r"failed to allocate \d[\d.]{0,10}\s?GiB \(\d{11,12} bytes\) from device",
+            on="line",
+            when=lambda _, e: None if in_phase(e, *TRAINING, "eval", "save", "resume") else "",
         ),
         Mark(
             "other-process-unbalanced",
