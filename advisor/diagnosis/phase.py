@@ -29,7 +29,7 @@ def phase_of(evidence: Evidence, ledger: Ledger | None, top: Finding | None) -> 
         explains = next((r.explains for r in all_rules() if r.id == top.cause), ())
         if len(explains) == 1:
             return explains[0]
-        if top.cause in AT_LOAD:
+        if top.cause in AT_LOAD and dict(failure.details).get("what") != "one sample":  # that was tried in training
             return "load"
     wanted = counters.of(evidence).wanted
     if ledger is not None and wanted is not None:

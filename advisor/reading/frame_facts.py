@@ -48,6 +48,8 @@ _PROVES: tuple[tuple[str, str, object], ...] = (
     (r"^transformers/integrations/sdpa_attention\.py", "activations.attention", "sdpa"),
     (r"^transformers/integrations/flash_attention\.py|^flash_attn/", "activations.attention", "flash-2"),
     (r"^peft/tuners/lora/", "method.kind", "lora"),
+    (r"^deepspeed/runtime/hybrid_engine\.py", "rollout.engine", "hf"),  # the policy's own modules, with kernels for inference, in the trainer's process
+    (r"^deepspeed/runtime/hybrid_engine\.py", "rollout.placement", "colocated"),
     (r"^transformers/quantizers/quantizer_bnb_4bit\.py", "method.base", "nf4"),  # or fp4, of the same size
     (r"^transformers/quantizers/quantizer_bnb_8bit\.py", "method.base", "int8"),
 )

@@ -2,7 +2,9 @@
 
 Sources: accelerate ``utils/memory.py`` find_executable_batch_size ("No executable batch size found, reached zero."); unsloth_zoo
 ``fused_losses/cross_entropy_loss.py`` ("No or negligible GPU memory available for fused cross entropy.") and ``vllm_utils.py`` ("Your GPU ran out
-of memory loading vLLM"); transformers ``trainer.py`` _evaluate ("Evaluation hit an out-of-memory error."); datasets ``utils/py_utils.py``
+of memory loading vLLM"); transformers ``trainer.py`` _evaluate ("Evaluation hit an out-of-memory error."); composer ``trainer/trainer.py``
+_adjust_device_train_microbatch_size and its evaluation's ("The train loop failed with an internal microbatch of size 1."); DeepSpeed
+``runtime/hybrid_engine.py`` retake_inference_cache ("Unable to retake inference workspace."); datasets ``utils/py_utils.py``
 iflatmap_unordered ("One of the subprocesses has abruptly died during map operation"); CPython ``concurrent/futures/process.py`` ("A process in the
 process pool was terminated abruptly"); Apache Arrow ``memory_pool.cc`` ("malloc of size n failed", as pyarrow.lib.ArrowMemoryError); Rust's
 standard library, in which tokenizers and polars are written ("memory allocation of n bytes failed"); Ray ``exceptions.py`` (ObjectStoreFullError:
@@ -20,13 +22,15 @@ from advisor.units import Size
 HEAD = lazily(
     r"No or negligible GPU memory|GPU ran out of memory loading|No executable batch size found|"
     r"Evaluation hit an out-of-memory error|subprocesses has abruptly died|process pool was terminated abruptly|"
+    r"failed with an internal microbatch of size 1\b|Unable to retake inference workspace|"
     r"ObjectStoreFullError|(?:actor|worker) died unexpectedly before finishing|"
     r"ArrowMemoryError|\b(?:malloc|realloc) of size \d{1,20} failed|\bmemory allocation of \d{1,20} bytes failed",
     re.IGNORECASE,
 )
-_ONE = lazily(r"No executable batch size found", re.IGNORECASE)
+_ONE = lazily(r"No executable batch size found|train loop failed with an internal microbatch of size 1\b", re.IGNORECASE)
 _NOTHING_LEFT = lazily(r"No or negligible GPU memory|GPU ran out of memory loading", re.IGNORECASE)
-_EVALUATION = lazily(r"Evaluation hit an out-of-memory error", re.IGNORECASE)
+_WORKSPACE = lazily(r"Unable to retake inference workspace", re.IGNORECASE)
+_EVALUATION = lazily(r"Evaluation hit an out-of-memory error|eval loop failed with an internal microbatch of size 1\b", re.IGNORECASE)
 _STORE = lazily(r"ObjectStoreFullError", re.IGNORECASE)
 _ACTOR = lazily(r"(?:actor|worker) died unexpectedly before finishing", re.IGNORECASE)
 _WORKER = lazily(r"subprocesses has abruptly died|process pool was terminated abruptly", re.IGNORECASE)
@@ -41,6 +45,8 @@ def read_failure(text: str) -> Found | None:
         return Found("gpu-memory", details=(("what", "nothing left"),))
     if _EVALUATION.search(text) is not None:
         return Found("gpu-memory", details=(("what", "evaluation"),), phase="eval")
+    if _WORKSPACE.search(text) is not None:
+        return Found("gpu-memory", details=(("what", "workspace"),), phase="rollout")
     if _STORE.search(text) is not None:
         return Found("host-memory", "cpu", details=(("what", "object store"),))
     if _ACTOR.search(text) is not None:

@@ -31,6 +31,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"(?:accelerate|transformers)/[^\n]*load_fsdp_(?:model|optimizer)|resume_from_checkpoint\(|:_?resume_from_checkpoint: |"
             r":_load_best_model\b|load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|(?<!re)load_opt(?:im(?:izer)?)?_states?\b|"
             r":restore_\w+|restore_checkpoint|resume_checkpoint|"
+            r"set_(?:model_)?state_dict\(|:_init_optim_state\b|checkpoint/state_dict\.py:(?:set|_load)_\w*state_dict|"
             # a trainer's own resume of a named state; an engine's or a memory saver's takes nothing, or tags
             r"(?<!rollout)(?<!engine)(?<!saver)(?<!adapter)(?<!llm)\.resume\((?!\s*(?:\)|tags|\[))|(?:trainer|runner)\.py:(?:load_or_)?resume: ",
         ),
@@ -47,12 +48,13 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"unwrap_model_for_generation|generate_sequences|:batch_generation\b|_generate_and_score_completions|:generate_rollouts|:make_experience|:_generate\b|unwrapped_model\.generate|"
             r"llm\.generate|vllm/v1/worker\S*:execute_model|"
             r"generation/utils\.py:(?:generate|_sample|_greedy_search|_beam_search)|:rollout\b|determine_num_available_blocks|initialize_kv_cache|"
-            r"capture_model|profile_run",
+            r"capture_model|profile_run|"
+            r":generate_trajectory\w*|local_kv_cache\(|hybrid_engine\.py:(?:generate|retake_inference_cache)\b",
         ),
         (
             "eval",
             r"evaluation_loop|prediction_loop|prediction_step|:evaluate\b|:_evaluate\b|nested_concat|evaluate_and_print_results|validation_step|"
-            r":validate\b|pad_across_processes|torch_pad_and_concatenate|eval_step|run_evaluation|val_step|trainer\.evaluate\(|trainer\.predict\(|"
+            r":validate\b|:generate_example\b|pad_across_processes|torch_pad_and_concatenate|eval_step|run_evaluation|val_step|trainer\.evaluate\(|trainer\.predict\(|"
             r"inference_on_dataset|evaluation/evaluator\.py|sentence_transformers/\S*evaluation/|diffusers/pipelines/\S*:__call__|"
             r":(?:single|multi)_gpu_test\b|runner/loops\.py:run_iter: \S+ = self\.runner\.model\.(?:val|test)_|"
             r":after_(?:train|val|test)_(?:epoch|iter): .*evaluat|_eval_model\b|:perform_\w*validation\b|"
@@ -79,10 +81,13 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"\binit_fn\(|\b\w+_init_fn\(|create_train_?state|TrainState\.create\(|setup_(?:initial|training)_state|jax_utils\.replicate\(|device_put_replicated|"
             r":cast_(?:training|trainable)_param\w*|core_model_loading\.py|quantizers/quantizer_\w+\.py|:load_shard_file\b|bitsandbytes/nn/modules\.py:_quantize\b|"
             r"self\.module\.to\(self\.device\)|get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict|:init_adapter\b|"
-            r"nn/modules/module\.py:(?:to|cuda|float|half|bfloat16)\b",
+            r"nn/modules/module\.py:(?:to|cuda|float|half|bfloat16)\b|"
+            r"\bdeepcopy\((?:self\.)?\w*model\)|optim\w*/\S*\.py:__init__",
         ),
     )
 )
+# Megatron-LM resumes within what sets the model up (training/training.py setup_model_and_optimizer -> load_checkpoint)
+_SETS_UP, _WITHIN = lazily(r"setup_model_and_optimizer"), lazily(r":load_checkpoint\b|: .*\bload_checkpoint\(")
 _ENGINE_START = lazily(
     r"vllm/(?:engine|v1/engine|entrypoints|executor|v1/executor|worker)\S*:(?:__init__|from_engine_args|_initialize_kv_caches|initialize_from_config|"
     r"_init_executor)|sglang/srt/\S*:(?:__init__|launch)",
@@ -121,14 +126,20 @@ def phase_of(frames: Sequence[Frame]) -> tuple[str, Frame] | None:
     """The phase and the frame that decided it; ``None`` where no frame tells."""
     described = [f"{frame.file}:{frame.function}: {frame.code}" for frame in frames]
     stepping = next(
-        (i for i, text in enumerate(described) if re.search(r":training_step|:train_step\b|:train_one_epoch|:train_batch\b|:backward\b", text)), None
+        (
+            i
+            for i, text in enumerate(described)
+            if re.search(r":training_step|:train_step\b|:train_one_epoch|:train_batch\b|:backward\b|\boptimi[sz]er\w*\.step\(", text)
+        ),
+        None,
     )
     for index, text in enumerate(described):
         if _ENGINE_START.search(text):
             return "load", frames[index]
         for phase, pattern in _ENCLOSING:
             if pattern.search(text) and not (phase == "load" and stepping is not None and index > stepping):
-                return phase, frames[index]
+                within = _SETS_UP.search(text) and next((n for n, inner in enumerate(described) if n > index and _WITHIN.search(inner)), None)
+                return ("resume", frames[within]) if within else (phase, frames[index])
     for index in range(len(described) - 1, -1, -1):
         for phase, pattern in _INNER:
             if pattern.search(described[index]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.rules import counters, fingerprint, intervals
+from advisor.rules.copies.eval_accumulation import MAKES_CACHE
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed
@@ -107,6 +108,15 @@ RULE = Rule(
             "torch.no_grad: without it a batch of the same size keeps what a backward pass would need",
             pattern=r"^code\.(evaluates-with-graph)=",
             on="key",
+        ),
+        Mark(
+            "eval-batch-cache",
+            2.0,
+            "what evaluation generates needs a key-value cache of its own, beside all that training holds",
+            "litgpt finetune/full.py generate_example: model.set_kv_cache for the whole context length; torchtune setup_caches",
+            pattern=MAKES_CACHE,
+            on="frame",
+            when=lambda _, e: "" if in_phase(e, "eval") else None,
         ),
         Mark(
             "eval-batch-larger",

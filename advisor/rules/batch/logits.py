@@ -23,7 +23,8 @@ _MAKES = (
     r"(?<![\w.])logits\s?[-+*/]\s?\w|(?<![\w.])logits\.(?:sub|exp|div|mul|softmax|log_softmax|logsumexp)_?\(|logits_to_log_?probs|"
     r"logits\s*=\s*self\.(lm_head|output|head|score|proj)|compute_logits|"
     # accelerate widens what a forward pass returns: of a language model the logits
-    r"utils/operations\.py:_?convert_to_fp32\b|ConvertOutputsToFp32"
+    r"utils/operations\.py:_?convert_to_fp32\b|ConvertOutputsToFp32|"
+    r"transformer/module\.py:forward: outputs = float16_to_fp32\("  # Megatron-LM Float16Module, on the last pipeline stage
 )
 _MADE = pattern(_MAKES, re.IGNORECASE)
 # a router's logits have the experts as their last dimension, an attention's the sequence
@@ -43,6 +44,7 @@ def _still_inside(evidence: Evidence) -> bool:
     return any(_INSIDE.search(text) for text in described[made[-1] + 1 :]) and not any("loss" in text.lower() for text in described[made[-1] + 1 :])
 
 
+_OF_A_MODEL = pattern(r"logits\w*(?:, \w+)*\s?=\s?(?:self\.)?_?\w*(?:model|module|net|network|policy|actor|engine)\((?![^\n]*\)(?:\.|\[))")
 _KEPT_SCORES = pattern(r"generation/utils\.py:_\w+: .*\+= ")
 
 
@@ -55,6 +57,8 @@ def _innermost(_run: Run, evidence: Evidence) -> str | None:
     last = next((f for f in reversed(frames) if not f.file.startswith("torch/")), None)
     if last is not None and _KEPT_SCORES.search(f"{last.file}:{last.function}: {last.code}"):
         return None  # one token's, small by themselves: what fills the card are all that were kept
+    if last is not None and _OF_A_MODEL.search(last.code):
+        return None  # what the whole model will return is no logits yet
     named = last is not None and (_OF_LOGITS.search(last.code) or (not last.code and _OF_LOGITS.search(last.function)))
     return f"{last.where}: what fails works on logits or log-probabilities" if last is not None and named else None
 

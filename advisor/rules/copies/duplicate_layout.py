@@ -7,7 +7,7 @@ import re
 from advisor.deviation import extra
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import console, counters, fingerprint, remainder, snapshots
+from advisor.rules import console, counters, fingerprint, optimizer_frames, remainder, snapshots
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -119,6 +119,12 @@ def _of_peft(evidence: Evidence) -> bool:
     return any(_OF_PEFT.search(f"{f.file}: {f.code}") for f in evidence.frames)
 
 
+def _copies_data(_run: Run, evidence: Evidence) -> str | None:
+    if optimizer_frames.makes_masters(evidence) or not in_phase(evidence, "load", "step"):
+        return None  # an optimizer's masters are states of their own
+    return "" if evidence.failure is not None and (evidence.failure.requested_bytes or 0) >= LARGE_BUFFER else None
+
+
 _TWO = pattern(
     r"\b(?:allocated|resident|used?|holds?|memory)\b[^\n]{0,30}?(\d{1,4}(?:\.\d{1,2})?)\s?(?:GiB|GB)\b[^\n]{0,30}\b(?:model|weights|parameters|checkpoint)\b"
     r"[^\n]{0,20}?(\d{1,4}(?:\.\d{1,2})?)\s?(?:GiB|GB)\b",
@@ -199,7 +205,7 @@ RULE = Rule(
             "torch.tensor always copies its data (torch.tensor, note); torch.clone and deepcopy do as they say",
             pattern=r"=\s*torch\.tensor\((?!\s*[\[\d(])|(?:storage|buffer|param|weight|state)\w{0,40}(?:\.data)?\.clone\(\)",
             on="frame",
-            when=lambda _, e: "" if e.failure is not None and (e.failure.requested_bytes or 0) >= LARGE_BUFFER and in_phase(e, "load", "step") else None,
+            when=_copies_data,
         ),
         Mark(
             "duplicate-layout-repeated",
@@ -231,7 +237,8 @@ RULE = Rule(
             2.5,
             "a second model is kept on purpose: an average or a copy",
             "torch.optim.swa_utils.AveragedModel and EMA classes deep-copy the module to its device",
-            pattern=r"deepcopy\(\s*([\w.]+\(\s*)?(self\.)?\w*(model|net|module)\b|parameter\.py:__deepcopy__|AveragedModel\(|\bEMA\(|EMAModel\(|ema_model\s*=|swa_utils|\bema_\w+\.(?:to|cuda)\(",
+            pattern=r"deepcopy\(\s*([\w.]+\(\s*)?(self\.)?\w*(model|net|module)\b|parameter\.py:__deepcopy__|AveragedModel\(|\bEMA\(|EMAModel\(|ema_model\s*=|swa_utils|"
+            r"\bema_\w+\.(?:to|cuda)\(|(?:^|/)\w*ema(?:_\w+)?\.py:\w+: [^\n]*(?:deepcopy|clone)\(",
             when=lambda run, e: "" if run.job.objective not in ("dpo", "kto", "grpo", "ppo", "rloo") and not _of_peft(e) else None,
         ),
         Mark(

@@ -120,6 +120,8 @@ def _form(run: Run, evidence: Evidence) -> Form | None:
     return Form(RULE.title, ("eval-on-host",), {"eval-on-host": Doing("Gather predictions on the host, or keep less of them", _WHY, lines)})
 
 
+MAKES_CACHE = r":(?:set|build|setup)_(?:kv_)?caches?\b|\bKVCache\("
+
 RULE = Rule(
     id="eval-accumulation",
     tier="copies",
@@ -190,6 +192,14 @@ RULE = Rule(
         ),
         Mark("eval-accumulation-phase", 1.5, "in evaluation", "the failing phase", when=_evaluating),
         Mark("eval-accumulation-outside", 1.5, "outside the model", "an evaluation loop scores what it has collected", when=_outside_model),
+        Mark(
+            "eval-accumulation-cache",
+            -4.0,
+            "a key-value cache is being made for generation",
+            "litgpt model.py set_kv_cache, build_kv_cache; torchtune modules/attention.py setup_cache: before anything is predicted",
+            pattern=MAKES_CACHE,
+            on="frame",
+        ),
         Mark("eval-accumulation-large", 1.5, "larger than a batch", "the request against all that is allocated", when=_large),
         Mark(
             "eval-accumulation-epoch-end",

@@ -62,7 +62,9 @@ RULE = Rule(
             "Megatron core/distributed/param_and_grad_buffer.py; DeepSpeed bf16_optimizer fp32_groups_gradients_flat; torch reducer buckets; verl "
             "megatron_utils.py gives Megatron's buffer its storage back; fairseq optim/fp16_optimizer.py: a second gradient in fp32",
             pattern=(
-                r"param_and_grad_buffer\.py|fp32_groups_gradient|_setup_for_real_optimizer.*grad|grad_accum_dtype|bf16_optimizer\.py:_setup|"
+                r"param_and_grad_buffer\.py:(?!\w+: self\.param_data)|fp32_groups_gradient|"
+                r"_setup_for_real_optimizer(?!: self\.grad_partitions)\W.*grad|grad_accum_dtype|"
+                r"bf16_optimizer\.py:_setup\w*(?!\w|: [^\n]*fp32_groups_flat_partition)|"
                 r"initialize_gradient_partitions|grad_data\.storage\(\)\.resize_|_sync_fp16_grads_to_fp32"
             ),
             on="frame",

@@ -88,6 +88,14 @@ RULE = Rule(
             when=lambda run, e: "" if sharded(run) and in_phase(e, "load", "eval", None) else None,
         ),
         Mark(
+            "moved-before-sharding-flat",
+            3.5,
+            "a unit's whole parameters are on the device as FSDP flattens or moves them",
+            "torch fsdp/_init_utils.py _move_states_to_device, _flat_param.py flatten_tensors: torch.cat of a unit's parameters, before handle.shard()",
+            pattern=r"_init_utils\.py:_move_(?:states|module)_to_device\b|_flat_param\.py:flatten_tensors\b",
+            on="frame",
+        ),
+        Mark(
             "moved-before-sharding-code",
             2.5,
             "the script moves the whole model to the device before it divides it",

@@ -104,6 +104,13 @@ RULE = Rule(
             "vLLM device_allocator/cumem.py frees what its pool holds; contexts, communicators, graphs and what was allocated outside the pool stay",
             when=_stays,
         ),
+        Mark(
+            "rollout-resident-workspace",
+            3.5,
+            "the engine that generates finds no room for its workspace beside the trainer's state",
+            "DeepSpeed runtime/hybrid_engine.py retake_inference_cache: released after generation (release_inference_cache), asked for again before the next",
+            pattern=r"hybrid_engine\.py:retake_inference_cache\b|Unable to (?:retake inference|acquire) workspace",
+        ),
         Mark("rollout-resident-asleep", -2.0, "sleeps", "vLLM sleep level 1 and 2 release weights and cache (cumem.py)", when=_asleep),
         *share_marks("rollout-resident", "rollout-weights", "rollout-cache", some=0.15, most=0.35, weights=(0.8, 1.0), noun="the engine's weights and cache"),
         *snapshots.part_marks("rollout-resident", "rollout-cache", "rollout-weights", "rollout-graphs"),

@@ -46,7 +46,7 @@ RULE = Rule(
                 r"full_optim_state_dict|_gather_(full|orig)\w*state|(?<![a-z])_(full_)?(pre|post)_state_dict_hook|_common_unshard_(pre|post)_state_dict_hook"
             ),
             on="frame",
-            when=lambda _, e: None if in_phase(e, "sync", "rollout", "load") else "",
+            when=lambda _, e: None if in_phase(e, "sync", "rollout", "load", "resume") else "",
         ),
         Mark(
             "save-gather-clone",

@@ -139,6 +139,14 @@ RULE = Rule(
             when=lambda run, _: "" if run.job.parallel.strategy == "zero3" else None,
         ),
         Mark(
+            "sharding-inactive-partitions",
+            -4.0,
+            "each parameter is divided as its module is built",
+            "DeepSpeed runtime/zero/partition_parameters.py: under zero.Init every module's __init__ is wrapped (_post_init_method, param.partition)",
+            pattern=r"partition_parameters\.py:(?:_post_init_method|_zero_init_param|_partition_param)\b",
+            on="frame",
+        ),
+        Mark(
             "sharding-inactive-zero-init",
             -3.0,
             "ZeRO-3 was active while loading",

@@ -183,6 +183,7 @@ RULE = Rule(
             "transformers eager_attention_forward; torch _math_attention_inner, create_mask; Megatron DotProductAttention",
             pattern=r"eager_attention_forward|_math_attention_inner|flex_attention\.py:create_(block_)?mask|math_attention|attn_weights\s*=\s*(nn\.functional|F|torch)\S*softmax|"
             r"torch\.matmul\(\s*q\w*\s*,\s*k\w*|attn_weights\s*=\s*torch\.(matmul|bmm)|scores\s*=\s*\(?q\w*\s*@\s*k|(attention|attn)_(scores|logits|probs)(\s*:\s*\w+)?\s*=|scale_mask_softmax|baddbmm|"
+            r"megatron/\S*/dot_product_attention\.py:forward: (?:key|value) = \w+\.repeat_interleave|"
             r"UnfusedDotProductAttention|_attn\(self, query|get_attention_scores|"
             r"\b(att|attn|attn_\w+|attention_\w+|scores?|dots|aff|sim)\s*=\s*[^#\n]{0,40}softmax\(|"
             r"\b(att|attn|attn_\w+|scores?|dots|aff|sim)\s*=\s*\(?\s*(torch\.(matmul|bmm|einsum)\(|einsum\()?[^=\n]{0,20}\b(q|query\w*|xq|q_\w+)\b[^=\n]{0,30}(@|\bk\b|key|xk)",

@@ -56,6 +56,14 @@ def _less_held(run: Run, evidence: Evidence) -> str | None:
     return f"{show(held)} are allocated in a step, where the weights alone would take {show(share)} in fp32" if held < 0.8 * share else None
 
 
+_ENGINE_MOVES = pattern(r":_configure_distributed_model: .*module\.to\(")
+
+
+def _cast_before(run: Run, evidence: Evidence) -> bool:
+    """DeepSpeed's engine moves the module only after half() or bfloat16() (runtime/engine.py _configure_distributed_model)."""
+    return run.job.precision.compute in ("bf16", "fp16") and any(_ENGINE_MOVES.search(f"{f.file}:{f.function}: {f.code}") for f in evidence.frames)
+
+
 def _default(run: Run, evidence: Evidence) -> str | None:
     fact = run.facts.get("precision.weights")
     if run.job.precision.weights != "fp32" or run.job.method.base in QUANTISED or fact is None or fact.kind in ("stated", "read"):
@@ -247,7 +255,7 @@ RULE = Rule(
             "torch/nn/modules/module.py _apply -> convert -> t.to",
             pattern=r"nn/modules/module\.py:(convert|_apply)\b",
             on="frame",
-            when=lambda run, e: None if run.job.precision.weights in ("bf16", "fp16") and _sixteen(run, e) else "",
+            when=lambda run, e: None if _by_design(run) or _cast_before(run, e) or (run.job.precision.weights in ("bf16", "fp16") and _sixteen(run, e)) else "",
         ),
     ),
     fault=_fault,

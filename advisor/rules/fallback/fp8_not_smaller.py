@@ -104,10 +104,10 @@ RULE = Rule(
         ),
         Mark(
             "fp8-not-smaller-frame",
-            2.0,
+            3.5,
             "an fp8 workspace or transpose is being made",
-            "transformer_engine get_weight_workspace, fp8_transpose, update_usage(columnwise)",
-            pattern=r"get_weight_workspace|fp8_transpose|fp8_cast_transpose|_transpose_cache|Float8Tensor|columnwise",
+            "transformer_engine get_weight_workspace (since 2.14: quantize_weight), fp8_transpose, update_usage(columnwise)",
+            pattern=r"get_weight_workspace|module/base\.py:quantize_weight|fp8_transpose|fp8_cast_transpose|_transpose_cache|Float8Tensor|columnwise",
             on="frame",
         ),
         Mark(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
-from advisor.rules import fingerprint, versions_told
+from advisor.rules import fingerprint, optimizer_frames, versions_told
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.rules.situation import in_phase
@@ -29,6 +29,16 @@ RULE = Rule(
             "torch/optim _multi_tensor_adam: torch._foreach_sqrt, _foreach_div make new lists; _foreach_norm in clipping",
             pattern=r"_multi_tensor_\w+|torch\._foreach_(sqrt|div|mul|add|norm|lerp|addcdiv|neg)\(",
             on="frame",
+            when=lambda _, e: None if optimizer_frames.makes_states(e) else "",
+        ),
+        Mark(
+            "optimizer-temporary-single",
+            2.5,
+            "a temporary as large as one parameter is made",
+            "torch/optim _single_tensor_adam: denom = exp_avg_sq.sqrt() / bias_correction2_sqrt; the fused kernel makes none",
+            pattern=r"torch/optim/\w+\.py:_single_tensor_\w+: \w+ = [^\n]*(?:\.sqrt\(\)|\.clone\(\)|\.abs\(\))",
+            on="frame",
+            when=lambda _, e: None if optimizer_frames.makes_states(e) else "",
         ),
         Mark(
             "optimizer-temporary-unscale",
@@ -37,7 +47,7 @@ RULE = Rule(
             "DeepSpeed stage_1_and_2.step: single_grad_partition to fp32; bf16_optimizer, unscale_and_clip_grads",
             pattern=r"unscale_and_clip_grads|single_grad_partition|_prepare_fp32_grad|flatten_dense_tensors|\.float\(\)|to\((dtype=)?torch\.float32\)",
             on="frame",
-            when=lambda _, e: "" if in_phase(e, "step") else None,
+            when=lambda _, e: "" if in_phase(e, "step") and not optimizer_frames.makes_masters(e) and not optimizer_frames.makes_states(e) else None,
         ),
         Mark(
             "optimizer-temporary-expression",

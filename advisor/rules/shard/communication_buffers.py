@@ -159,6 +159,23 @@ RULE = Rule(
             on="frame",
         ),
         Mark(
+            "communication-buffers-reduce",
+            2.5,
+            "a unit's whole gradients are packed or widened for their reduction",
+            "torch fsdp/_fully_shard/_fsdp_collectives.py foreach_reduce: reduce_scatter_input in the reduce dtype; fsdp/_runtime_utils.py "
+            "_post_backward_hook: flat_param.grad.to(handle._reduce_dtype)",
+            pattern=r"_fsdp_collectives\.py:foreach_reduce\b|_runtime_utils\.py:_(?:post_backward_hook: .*_reduce_dtype|reduce_grad|get_reduce_scatter)",
+            on="frame",
+        ),
+        Mark(
+            "communication-buffers-parameters",
+            3.0,
+            "a bucket of parameters or gradients is being made for a collective",
+            "apex contrib/optimizers/distributed_fused_adam.py: params_bucket, grads_bucket are gathered and scattered whole",
+            pattern=r":_?(?:try_)?start_bucket_\w+_sync: \w+\.(?:params|grads)_bucket\b",
+            on="frame",
+        ),
+        Mark(
             "communication-buffers-joined",
             4.0,
             "all gradients are joined in one tensor before they are reduced",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.rules import fingerprint, growth
-from advisor.rules.rule import Example, Mark, Rule
+from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import in_phase, sharded, smallest_batch
+from advisor.rules.situation import DIVIDES_GRADIENTS, in_phase, sharded, smallest_batch
 from advisor.run import Run
 from advisor.units import show
 
@@ -44,6 +44,11 @@ def _rest(run: Run, evidence: Evidence) -> str | None:
     return smallest_batch(run)
 
 
+def _form(run: Run, _evidence: Evidence) -> Form | None:
+    """Divided already: what is left is to keep the shares elsewhere, or to train less."""
+    return Form(RULE.title, ("offload-optimizer", "lora", "more-gpus", "smaller-buckets")) if run.job.parallel.strategy in DIVIDES_GRADIENTS else None
+
+
 RULE = Rule(
     id="gradients",
     tier="shard",
@@ -66,8 +71,17 @@ RULE = Rule(
             pattern=r"AccumulateGrad|_post_backward_hook|foreach_reduce\b|reduce_independent_p_g|\.grad\s*=|average_tensor|clip_grad_norm",
             on="frame",
         ),
+        Mark(
+            "gradients-partition",
+            3.5,
+            "the buffer of the rank's own gradients is being made",
+            "DeepSpeed stage3.py grad_partitions_flat_buffer, stage_1_and_2.py grads_in_partition: in the dtype of the parameters, divided already",
+            pattern=r":\w+: self\.(?:grad_partitions_flat_buffer|grads_in_partition)\b[^\n]*=\s?torch\.",
+            on="frame",
+        ),
         *share_marks("gradients", "gradients", some=0.3, most=0.45, weights=(0.7, 0.8), noun="gradients"),
     ),
+    form=_form,
     remedies=("zero-2", "fsdp", "optimizer-in-backward", "lora"),
     fires=(
         Example(

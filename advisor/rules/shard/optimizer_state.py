@@ -6,7 +6,7 @@ import re
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import counters, snapshots, static_state
+from advisor.rules import counters, optimizer_frames, snapshots, static_state
 from advisor.rules.estimating import ledger_of
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
@@ -96,13 +96,25 @@ RULE = Rule(
             1.7,
             "the state is being built",
             "torch/optim _init_group: exp_avg, exp_avg_sq zeros_like; DeepSpeed initialize_optimizer_states; bitsandbytes init_state; Paddle _add_accumulator, "
-            "_create_master_weight; fairseq build_fp32_params; a state of one's own is set by parameter and name",
+            "_create_master_weight; fairseq build_fp32_params; a state of one's own is set by parameter and name; apex "
+            "and TransformerEngine FusedAdam, apex DistributedFusedAdam StateBucket; torch SGD's momentum from the first gradient",
             pattern=(
+                optimizer_frames.STATES + r"|"
                 r"_init_group|initialize_optimizer_states|exp_avg(_sq)?['\"\]]*\s*\]?\s*=\s*torch\.zeros|init_state\b|get_state_buffer|"
                 r"_setup_for_real_optimizer|:_add_accumulator\b|_create_master_weight|build_fp32_params|"
                 r"(?<![\w.])(?:self\.)?state\[\w{1,20}\](?:\[[\"']\w{1,40}[\"']\])?\s*=\s*(?:torch\.(?:zeros|empty|full|clone)\w*\(|[\w.]{1,40}\.clone\()"
             ),
             on="frame",
+        ),
+        Mark(
+            "optimizer-state-masters",
+            3.5,
+            "the optimizer's fp32 master weights are being made",
+            "Megatron-LM core/optimizer distrib_optimizer.py shard_main_param, optimizer.py main_param; DeepSpeed stage_1_and_2.py weights_partition, "
+            "stage3.py fp32_partitioned_groups_flat, bf16_optimizer.py; apex and TransformerEngine FusedAdam(master_weights=True)",
+            pattern=optimizer_frames.MASTERS,
+            on="frame",
+            when=lambda _, e: "" if optimizer_frames.makes_masters(e) else None,
         ),
         Mark(
             "optimizer-state-returns",

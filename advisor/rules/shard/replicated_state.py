@@ -158,6 +158,15 @@ RULE = Rule(
             on="frame",
         ),
         Mark(
+            "replicated-state-engine-moves",
+            2.0,
+            "the whole 16-bit module goes to each rank",
+            "DeepSpeed runtime/engine.py _configure_distributed_model: module.to(device); stages 1 and 2 divide what comes after it",
+            pattern=r"_configure_distributed_model: .*module\.to\(",
+            on="frame",
+            when=lambda run, _: "" if run.job.parallel.strategy in ("zero1", "zero2") else None,
+        ),
+        Mark(
             "replicated-state-every-device",
             3.0,
             "the whole state of training is copied to every device",

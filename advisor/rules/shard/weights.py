@@ -69,7 +69,9 @@ def _filled(run: Run, evidence: Evidence) -> str | None:
 
 def _form(run: Run, evidence: Evidence) -> Form | None:
     if _filled(run, evidence) is None:
-        return None
+        # a rank's part is made smaller by more tensor or pipeline stages (Megatron-LM training/arguments.py)
+        megatron = run.job.framework.name in ("megatron-lm", "megatron-bridge")
+        return Form(RULE.title, ("tensor-parallel", "pipeline-parallel", "larger-gpu", "more-gpus")) if megatron else None
     return Form(
         "The device map fills a card with weights and leaves no room for a step", ("leave-headroom", "smaller-micro-batch", "qlora", "offload-parameters")
     )
@@ -90,6 +92,26 @@ RULE = Rule(
             "they are larger than they were meant to be",
             "transformers quantizer_mxfp4.py: 'we will default to dequantizing the model to bf16'",
             pattern=r"default to dequantizing the model|dequantiz(?:e|ing) the model to bf16|" + QUANTISED_NOTHING,
+        ),
+        Mark(
+            "weights-partition",
+            2.5,
+            "the rank's own share of a parameter is being placed",
+            "DeepSpeed runtime/zero/partition_parameters.py _partition_param: partitioned_tensor is a share, made as zero.Init goes through the modules",
+            pattern=r"partition_parameters\.py:_partition_param: partitioned_tensor",
+            on="frame",
+        ),
+        Mark(
+            "weights-placed",
+            1.5,
+            "the rank's part of the model is placed in the dtype that it trains in",
+            "Megatron-LM training/training.py get_model: model_module.cuda; core/distributed/param_and_grad_buffer.py param_data; DeepSpeed engine.py "
+            "_configure_distributed_model: module.to after half() or bfloat16()",
+            pattern=(
+                r"megatron/training/\S*:get_model: model_module\.cuda|param_and_grad_buffer\.py:\w+: self\.param_data|"
+                r":_configure_distributed_model: .*module\.to\("
+            ),
+            on="frame",
         ),
         Mark("weights-loading", 1.0, "while loading", "the failing phase", when=_loading),
         Mark(

@@ -150,8 +150,8 @@ RULE = Rule(
             4.0,
             "the failure comes while host memory is page-locked",
             "torch.Tensor.pin_memory -> cudaHostAlloc reports the host's shortage as a CUDA error without counters; vLLM device_allocator/cumem.py sleep "
-            "backs weights up in pinned memory",
-            pattern=r"pin_memory\(|:pin_memory|cumem\.py:sleep\b|cpu_backup\w*\s?=\s?torch\.empty\(|_pin_memory_loop|CachingHostAllocator|pin_memory\s?=\s?(?!False)[\w.]+",
+            "backs weights up in pinned memory; torchtune _activation_offloading.py pack_tensor: cpu_tensor = torch.empty_like(..., pin_memory=)",
+            pattern=r"pin_memory\(|:pin_memory|\bcpu_(?:tensor|buffer)\s?=\s?torch\.(?:empty|zeros)|cumem\.py:sleep\b|cpu_backup\w*\s?=\s?torch\.empty\(|_pin_memory_loop|CachingHostAllocator|pin_memory\s?=\s?(?!False)[\w.]+",
             on="frame",
             when=lambda _, e: "" if e.failure is not None and e.failure.allocated_bytes is None else None,
         ),
