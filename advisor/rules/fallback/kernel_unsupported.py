@@ -39,7 +39,11 @@ def _wide_request(run: Run, evidence: Evidence) -> str | None:
     return fingerprint.match(run, evidence, "hidden", "mlp", alone=True, dtype="fp32")
 
 
-_SLOW = pattern(r"\bfast path is not available because|modeling_\w+\.py:(?:slow_forward|torch_forward|torch_chunk_\w+|torch_recurrent_\w+)\b", re.IGNORECASE)
+_SLOW = pattern(
+    r"\bfast path is not available because|\bfalling back to its reference PyTorch implementation|"
+    r"modeling_\w+\.py:(?:slow_forward|torch_forward|torch_chunk_\w+|torch_recurrent_\w+)\b",
+    re.IGNORECASE,
+)
 
 
 def _form(_run: Run, evidence: Evidence) -> Form | None:
@@ -85,7 +89,10 @@ RULE = Rule(
             "a sequence layer runs without its kernel",
             "transformers models/*/modeling_*.py: 'The fast path is not available because one of ... is None. Falling back to the sequential implementation', "
             "slow_forward and torch_forward, torch_chunk_gated_delta_rule: the states of every position are formed",
-            pattern=r"\b[Ff]ast path is not available because|modeling_\w+\.py:(?:slow_forward|torch_forward|torch_chunk_\w+|torch_recurrent_\w+)\b",
+            pattern=(
+                r"\b[Ff]ast path is not available because|\bfalling back to its reference PyTorch implementation|"
+                r"modeling_\w+\.py:(?:slow_forward|torch_forward|torch_chunk_\w+|torch_recurrent_\w+)\b"
+            ),
         ),
         Mark("kernel-unsupported-request", 1.5, "fp32 activations", "CUDA programming guide: bf16 from compute capability 8.0", when=_wide_request),
         Mark(

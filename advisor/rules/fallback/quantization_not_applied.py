@@ -132,8 +132,13 @@ RULE = Rule(
             "quantization-not-applied-mxfp4",
             4.5,
             "the loader says that it falls back to 16 bit",
-            "transformers quantizer_mxfp4.py: 'MXFP4 quantization requires ... we will default to dequantizing the model to bf16'",
-            pattern=r"default to dequantizing the model|dequantiz(e|ing) the model to bf16|will be (loaded|kept) in (bf16|float16|16[- ]bit)",
+            "transformers quantizer_mxfp4.py: 'MXFP4 quantization requires ... we will default to dequantizing the model to bf16', integrations/gguf/utils.py: "
+            "'Every quantized tensor will be dequantized at load time'; unsloth: 'this FP8 checkpoint is dequantized to 16-bit on load'",
+            pattern=(
+                r"default to dequantizing the model|dequantiz(e|ing) the model to bf16|will be (loaded|kept) in (bf16|float16|16[- ]bit)|"
+                r"\b(?:is|are|will be) dequantized (?:to \S{1,16} )?(?:on|at|while|during) load|"
+                r"\bDequantized \d+ (?:[\w-]+ ){0,3}(?:modules|weights|layers) to (?:bf16|fp16|16)"
+            ),
         ),
         Mark(
             "quantization-not-applied-dequantizes",
