@@ -17,6 +17,7 @@ from advisor.speed import step_time
 from advisor.units import gib, show
 from advisor.views.words import BROKEN_LINES, plain
 
+SAMPLES_KEPT = "a step keeps its samples"  # as the planner says it
 _UNITS = (("hours", 1.0), ("minutes", 60.0), ("seconds", 3600.0))
 
 
@@ -68,17 +69,15 @@ def taking(hours: Range | None) -> str:
 
 def changed(offer: Offer) -> str:
     """What was changed so that it fits, and how the batch was cut to the cards."""
-    return _how(offer, [words.title("techniques", name) for name in offer.changes])
+    made = ", ".join(words.title("techniques", name) for name in offer.changes) or "As written"
+    return f"{made}; {offer.batch}" if offer.batch else made
 
 
 def _briefly(offer: Offer) -> str:
-    """The same in a cell: a technique by its name, without the words that explain it."""
-    return _how(offer, [words.title("techniques", name).split(":")[0] for name in offer.changes])
-
-
-def _how(offer: Offer, made: Sequence[str]) -> str:
-    said = ", ".join(made) or "As written"
-    return f"{said}; {offer.batch}" if offer.batch else said
+    """The same in a cell: a technique by its name, without the words that explain it, and the batch once."""
+    batch = (offer.batch or "").removesuffix(f", {SAMPLES_KEPT}")
+    made = [words.title("techniques", name).split(":")[0] for name in offer.changes if name != "smaller-micro-batch" or not batch.startswith("micro batch")]
+    return "; ".join(filter(None, (", ".join(made) or ("" if batch.startswith("micro batch") else "As written"), batch)))
 
 
 def ranked(offers: Sequence[Offer]) -> list[Offer]:

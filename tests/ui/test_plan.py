@@ -108,6 +108,8 @@ def test_a_smaller_micro_batch_is_named_in_the_table() -> None:
     cut = table[table["Micro batch"] < 8]
     assert len(cut) and all("on each card in place of 8" in how for how in cut["How"])
     assert not any("in place of" in how for how in table[table["Micro batch"] == 8]["How"])
+    assert max(map(len, table["How"])) <= 70, "three lines of its cell: more would be cut off"
+    assert not any("Smaller micro batch" in how or how.startswith(";") for how in cut["How"]), "said once"
 
 
 def test_what_may_be_changed_and_the_room_to_leave_count_and_travel() -> None:
