@@ -2,7 +2,8 @@
 
 Sources: accelerate ``utils/memory.py`` find_executable_batch_size ("No executable batch size found, reached zero."); unsloth_zoo
 ``fused_losses/cross_entropy_loss.py`` ("No or negligible GPU memory available for fused cross entropy.") and ``vllm_utils.py`` ("Your GPU ran out
-of memory loading vLLM"); transformers ``trainer.py`` _evaluate ("Evaluation hit an out-of-memory error."); composer ``trainer/trainer.py``
+of memory loading vLLM"); transformers ``trainer.py`` _evaluate ("Evaluation hit an out-of-memory error.") and
+``generation/continuous_batching/cache.py`` ("Memory footprint n is more than available memory m"); composer ``trainer/trainer.py``
 _adjust_device_train_microbatch_size and its evaluation's ("The train loop failed with an internal microbatch of size 1."); DeepSpeed
 ``runtime/hybrid_engine.py`` retake_inference_cache ("Unable to retake inference workspace."); datasets ``utils/py_utils.py``
 iflatmap_unordered ("One of the subprocesses has abruptly died during map operation"); CPython ``concurrent/futures/process.py`` ("A process in the
@@ -20,7 +21,7 @@ from advisor.reading.pattern import pattern as lazily
 from advisor.units import Size
 
 HEAD = lazily(
-    r"No or negligible GPU memory|GPU ran out of memory loading|No executable batch size found|"
+    r"Memory footprint \d{1,20} is more than available memory|No or negligible GPU memory|GPU ran out of memory loading|No executable batch size found|"
     r"Evaluation hit an out-of-memory error|subprocesses has abruptly died|process pool was terminated abruptly|"
     r"failed with an internal microbatch of size 1\b|Unable to retake inference workspace|"
     r"ObjectStoreFullError|(?:actor|worker) died unexpectedly before finishing|"
@@ -28,6 +29,7 @@ HEAD = lazily(
     re.IGNORECASE,
 )
 _ONE = lazily(r"No executable batch size found|train loop failed with an internal microbatch of size 1\b", re.IGNORECASE)
+_CACHE = lazily(r"Memory footprint \d{1,20} is more than available memory", re.IGNORECASE)
 _NOTHING_LEFT = lazily(r"No or negligible GPU memory|GPU ran out of memory loading", re.IGNORECASE)
 _WORKSPACE = lazily(r"Unable to retake inference workspace", re.IGNORECASE)
 _EVALUATION = lazily(r"Evaluation hit an out-of-memory error|eval loop failed with an internal microbatch of size 1\b", re.IGNORECASE)
@@ -41,6 +43,8 @@ def read_failure(text: str) -> Found | None:
     """The card's or the host's shortage; ``details``: what the words say was tried or lost."""
     if _ONE.search(text) is not None:
         return Found("gpu-memory", details=(("what", "one sample"),))
+    if _CACHE.search(text) is not None:
+        return Found("gpu-memory", details=(("what", "paged cache"),), phase="rollout")
     if _NOTHING_LEFT.search(text) is not None:
         return Found("gpu-memory", details=(("what", "nothing left"),))
     if _EVALUATION.search(text) is not None:

@@ -194,7 +194,7 @@ RULE = Rule(
             3.0,
             "a registered buffer of a module is being placed, and it is large",
             "torch/nn/modules/module.py _apply: self._buffers[key] = fn(buf); a buffer that every layer registers is there once for each",
-            pattern=r"module\.py:_apply: self\._buffers\[key\] = fn\(buf\)|:register_buffer\b",
+            pattern=r"module\.py:_apply: self\._buffers\[key\] = fn\(buf\)|:register_buffer\b|\bself\.register_buffer\(",
             on="frame",
             when=lambda _, e: "" if e.failure is not None and (e.failure.requested_bytes or 0) >= LARGE_BUFFER else None,
         ),

@@ -121,6 +121,14 @@ RULE = Rule(
             "accelerate utils/memory.py find_executable_batch_size halves the batch until it is none: what does not depend on the batch fills the card",
             when=lambda _, e: not_one_sample(e),
         ),
+        Mark(
+            "weights-map-says",
+            3.0,
+            "the device map found no room",
+            "accelerate utils/modeling.py infer_auto_device_map: 'no modules could be assigned to the following devices due to insufficient memory', "
+            "'requires n bytes of buffer for offloaded layers, which seems does not fit any GPU's remaining memory'",
+            pattern=r"no modules could be assigned to the following devices|buffer for offloaded layers, which seems does not fit",
+        ),
         Mark("weights-slack", 3.0, "no slack", "accelerate get_max_memory leaves room only where none is given", when=_no_slack),
         Mark(
             "weights-filled",
