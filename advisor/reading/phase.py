@@ -16,7 +16,10 @@ from advisor.reading.pattern import pattern as lazily
 _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (phase, lazily(pattern, re.IGNORECASE))
     for phase, pattern in (
-        ("merge", r"merge_and_unload|merge_adapter|add_weighted_adapter|unload_and_optionally_merge|save_pretrained_merged|export_model\b|merge_lora"),
+        (
+            "merge",
+            r"mlx_lm/fuse\.py|lora\w*\.py:fuse\b|merge_and_unload|merge_adapter|add_weighted_adapter|unload_and_optionally_merge|save_pretrained_merged|export_model\b|merge_lora",
+        ),
         (
             "save",
             r"_save_checkpoint|save_checkpoint|save_model\b|save_pretrained|save_16bit_model|save_fp16_model|_zero3_consolidated|consolidated_16bit|"
@@ -26,14 +29,15 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ),
         (
             "resume",
-            r"torch\.load\([^)]*(?:resume|ckpt|checkpoint)|load_checkpoint(?!_and_dispatch|_in_model)|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|"
+            r"(?:torch|paddle)\.load\([^)]*(?:resume|ckpt|checkpoint|pdopt)|load_checkpoint(?!_and_dispatch|_in_model)|_load_from_checkpoint|_load_optimizer_and_scheduler|load_accelerator_state|accelerator\.load_state\(|"
             # verl's and SkyRL's functions of the same names bring back what was set aside for the rollout
             r"(?:accelerate|transformers)/[^\n]*load_fsdp_(?:model|optimizer)|resume_from_checkpoint\(|:_?resume_from_checkpoint: |"
             r":_load_best_model\b|load_state_dict\(checkpoint|optimizer\.load_state_dict|set_optimizer_state_dict|:load_state\b|dcp\.load|(?<!re)load_opt(?:im(?:izer)?)?_states?\b|"
             r":restore_\w+|restore_checkpoint|resume_checkpoint|"
             r"set_(?:model_)?state_dict\(|:_init_optim_state\b|checkpoint/state_dict\.py:(?:set|_load)_\w*state_dict|"
             # a trainer's own resume of a named state; an engine's or a memory saver's takes nothing, or tags
-            r"(?<!rollout)(?<!engine)(?<!saver)(?<!adapter)(?<!llm)\.resume\((?!\s*(?:\)|tags|\[))|(?:trainer|runner)\.py:(?:load_or_)?resume: ",
+            r"(?<!rollout)(?<!engine)(?<!saver)(?<!adapter)(?<!llm)\.resume\((?!\s*(?:\)|tags|\[))|(?:trainer|runner)\.py:(?:load_or_)?resume: |"
+            r"\b(?:checkpoint\w*|ckpt\w*|manager|saver)\.restore\(|orbax/\S*:restore\b|recover_if_possible|:torch_recovery\b",
         ),
         (
             "sync",
@@ -58,6 +62,9 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"inference_on_dataset|evaluation/evaluator\.py|sentence_transformers/\S*evaluation/|diffusers/pipelines/\S*:__call__|"
             r":(?:single|multi)_gpu_test\b|runner/loops\.py:run_iter: \S+ = self\.runner\.model\.(?:val|test)_|"
             r":after_(?:train|val|test)_(?:epoch|iter): .*evaluat|_eval_model\b|:perform_\w*validation\b|"
+            r":\w{1,30}_(?:eval|evaluate|evaluation|validation|validate): |"
+            # MONAI, nnU-Net and mmsegmentation go over a whole image or volume window by window
+            r"\bsliding_window_inference\(|:slide_inference\b|: (?:val|valid|test)_(?:outputs?|preds?|logits)\s?=|"
             r"\bmodel\.(?:predict|evaluate)\(|keras/\S*:predict\b|torchmetrics/\S*:(?:wrapped_func|compute)\b|"
             # a script's own loop: a function named for it outside test files, or a call that is handed a validation loader and no training loader
             r"^(?!test_|tests/)[^:]{1,200}:(?:do_|run_|log_|_)?(?:test|valid|validate|validation|eval|evaluate|evaluation|val)"
@@ -78,7 +85,8 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"(?:^|[\s=.(])(?:\w*model_?ema\w{0,3}|ema(?:_?model|hook|callback)?\w{0,3}|averagedmodel|exponentialmovingaverage)\(|"
             r": (?:self\.)?\w+\s?=\s?(?:copy\.)?deepcopy\((?:self\.)?model\)|\bema_\w+\.(?:to|cuda)\(|"
             # JAX: a state of training is made by one function, and laid out on the devices
-            r"\binit_fn\(|\b\w+_init_fn\(|create_train_?state|TrainState\.create\(|setup_(?:initial|training)_state|jax_utils\.replicate\(|device_put_replicated|"
+            r"\binit_fn\(|\b\w+_init_fn\(|create_train_?state|TrainState\.create\(|:setup_initial_state: [^\n]*jit|"
+            r"jax_utils\.replicate\(|device_put_replicated|"
             r":cast_(?:training|trainable)_param\w*|core_model_loading\.py|quantizers/quantizer_\w+\.py|:load_shard_file\b|bitsandbytes/nn/modules\.py:_quantize\b|"
             r"self\.module\.to\(self\.device\)|get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict|:init_adapter\b|"
             r"nn/modules/module\.py:(?:to|cuda|float|half|bfloat16)\b|"

@@ -56,7 +56,7 @@ RULE = Rule(
             1.5,
             "quantised weights are widened",
             "bitsandbytes functional.dequantize_4bit, peft dequantize_bnb_weight",
-            pattern=r"dequantize_4bit|dequantize_bnb_weight|dequantize_module_weight|fast_dequantize",
+            pattern=r"mx\.dequantize\(|dequantize_4bit|dequantize_bnb_weight|dequantize_module_weight|fast_dequantize",
             on="frame",
             when=lambda _, e: "" if in_phase(e, "merge", "save") else None,
         ),

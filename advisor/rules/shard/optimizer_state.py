@@ -102,7 +102,8 @@ RULE = Rule(
                 optimizer_frames.STATES + r"|"
                 r"_init_group|initialize_optimizer_states|exp_avg(_sq)?['\"\]]*\s*\]?\s*=\s*torch\.zeros|init_state\b|get_state_buffer|"
                 r"_setup_for_real_optimizer|:_add_accumulator\b|_create_master_weight|build_fp32_params|"
-                r"(?<![\w.])(?:self\.)?state\[\w{1,20}\](?:\[[\"']\w{1,40}[\"']\])?\s*=\s*(?:torch\.(?:zeros|empty|full|clone)\w*\(|[\w.]{1,40}\.clone\()"
+                r"optax/\S*:init(?:_fn)?\b|\b(?:tx|opt|optimizer)\.init\(|(?<![\w.])(?:self\.)?\w{0,12}state(?:\[\w{1,20}\])?\[[\"']\w{1,40}[\"']\]\s*=\s*"
+                r"(?:torch\.(?:zeros|empty|full|clone)\w*\(|[\w.]{1,40}\.clone\()"
             ),
             on="frame",
         ),
@@ -121,7 +122,8 @@ RULE = Rule(
             2.5,
             "the optimizer's states come back to the card after they were set aside",
             "verl fsdp_utils.load_fsdp_optimizer, megatron_utils.load_megatron_optimizer; NeMo-RL move_optimizer_to_device; DeepSpeed reload_states",
-            pattern=r"(?<!accelerate/utils/)fsdp_utils\.py:load_fsdp_optimizer|:load_megatron_optimizer|:move_optimizer_to_(?:device|cuda|gpu)|:reload_optimizer_states|"
+            pattern=r"(?<!accelerate/utils/)fsdp_utils\.py:load_fsdp_optimizer|:load_megatron_optimizer|:move_optimizer_to_(?:device|cuda|gpu)|:reload_optimizer_states|stage3\.py:reload_states|"
+            r":\w*optim\w*: (?:\w*state\w*|v)(?:\[[^\]\n]{1,30}\]){1,2}\s*=\s*[\w.\[\]\"']{1,40}\.(?:to|cuda)\(|"
             r"reload_optimizer_states\(",
             on="frame",
         ),

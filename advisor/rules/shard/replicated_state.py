@@ -111,12 +111,12 @@ def _one_of_several(run: Run, evidence: Evidence) -> str | None:
     return f"FSDP finds one process and divides nothing ({line.where}), where several cards are shown"
 
 
-_REPLICAS = pattern(r"nn/parallel/replicate\.py:|comm\.py:(?:broadcast_coalesced|gather)|scatter_gather\.py:gather")
+_REPLICAS = pattern(r"nn/parallel/(?:replicate\.py:|comm\.py:(?:broadcast_coalesced|gather)|scatter_gather\.py:gather|data_parallel\.py:forward: .*gather)")
 
 
 def _form(run: Run, evidence: Evidence) -> Form | None:
     """One process where several cards were meant: the launch is what is wrong, not the strategy."""
-    if any(_REPLICAS.search(f"{f.file}:{f.function}") for f in evidence.frames):
+    if any(_REPLICAS.search(f"{f.file}:{f.function}: {f.code}") for f in evidence.frames):
         return Form(
             "One process drives every card: DataParallel copies the module to each in each step and joins the outputs on the first",
             ("correct-launch", "fsdp", "zero-3"),
