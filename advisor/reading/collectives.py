@@ -19,7 +19,8 @@ OOM_KILLED = r"\bOOMKilled\b(?!\"?\s{0,4}[:=]\s{0,4}false)"  # kubelet's reason,
 HEAD = lazily(
     r"NCCL WARN|Failed to CUDA|Cuda failure|DistBackendError|ncclUnhandledCudaError|NCCL error|exit ?code|return code|SIGKILL|SIGBUS|SIGTERM|"
     r"Signal (?:7|9|15)\b|oom[-_ ]?kill|OOMKilled|"
-    r"Out of memory: Kill|node running low on memory|^Killed\b|\bKilled\s+(?:python|torchrun|accelerate|deepspeed)|Watchdog caught|timed out|"
+    r"Out of memory: Kill|node running low on memory|killed due to memory pressure|"
+    r"^Killed\b|\bKilled\s+(?:python|torchrun|accelerate|deepspeed)|Watchdog caught|timed out|"
     r"by signal|on signal|exited unexpectedly|terminated with signal|exit(?:s|ed) with (?:-|code|status)\s?\d?|exit status (?:-\d|1\d\d)|"
     r"Exited \(1\d\d\)|\] Error 1\d\d$|"
     r"Cannot allocate memory|Bus error|"
@@ -61,6 +62,7 @@ _CGROUP = lazily(
 _SLURM = lazily(r"Detected (\d{1,6}) oom[-_ ]kill event|oom_kill event|task (\d+): Out Of Memory|OUT_OF_MEMORY", re.IGNORECASE)
 _K8S = lazily(OOM_KILLED, re.IGNORECASE)
 _RAY = lazily(r"node running low on memory.{0,600}?was ([\d.]{1,12})\s?GB ?/ ?([\d.]{1,12})\s?GB \(([\d.]{1,8})\)", re.IGNORECASE | re.DOTALL)
+_RAYLET = lazily(r"\b[1-9]\d{0,5} Workers \(tasks / actors\) killed due to memory pressure", re.IGNORECASE)  # ray src/ray/raylet/node_manager.cc
 _SHM = lazily(
     r"Bus error|SIGBUS|insufficient shared memory|out of shared memory|No space left on device.{0,80}shm|"
     r"</torch_.{0,80}No space left on device|unable to (?:open|allocate|write).{0,60}shared memory|"
@@ -111,6 +113,8 @@ def _nccl(text: str, match: re.Match[str]) -> Found:
 def _host(text: str) -> Found | None:
     if (m := _RAY.search(text)) is not None:
         return Found("host-memory", details=(("what", "ray"), ("used_gb", float(m[1])), ("total_gb", float(m[2])), ("fraction", float(m[3]))))
+    if _RAYLET.search(text):
+        return Found("host-memory", details=(("what", "ray"),))
     if (m := _KERNEL.search(text)) is not None:
         rss = (("rss_bytes", int(m[4]) * 1024),) if m[4] else ()
         return Found("host-memory", details=(("what", "kernel"), ("pid", int(m[1])), ("process", m[2]), *rss))

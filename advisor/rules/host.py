@@ -22,7 +22,8 @@ Shortage = Literal["shm", "killed", "gone", "said"]
 _ONLY_A_SIGNAL = frozenset({"exit code", "torchrun", "signal", "killed", "worker gone"})
 _SHM = pattern(r"dev/shm|shared memory|torch_shm|bus error|sigbus|exit ?code:?\s*\(?-7\b|return code = -7\b|mmap \d+ bytes from file </torch", re.IGNORECASE)
 _SAID = pattern(
-    rf"oom[-_]kill|Out of memory: Kill|Memory cgroup out of memory|{OOM_KILLED}|node running low on memory|exceeds the memory usage threshold|"
+    rf"oom[-_]kill|Out of memory: Kill|Memory cgroup out of memory|{OOM_KILLED}|node running low on memory|"
+    r"killed due to memory pressure|exceeds the memory usage threshold|"
     r"DefaultCPUAllocator|Cannot allocate memory|std::bad_alloc|Out Of Memory\b.*task|OUT_OF_MEMORY",
     re.IGNORECASE,
 )

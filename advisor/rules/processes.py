@@ -93,7 +93,9 @@ def all_here(evidence: Evidence) -> str | None:
         for p in own:
             groups[p.name].append((p.pid or 0, p.used_bytes or 0))
         for together in groups.values():
-            pids, sizes = [pid for pid, _ in together], [size for _, size in together]
+            pids, sizes = [pid for pid, _ in together], sorted(size for _, size in together)
+            if len(sizes) > LEAST_ALIKE:
+                sizes = sizes[1:]  # the one that ran out was still filling
             if len(together) >= 2 and max(pids) - min(pids) <= 8 * len(together) and min(sizes) >= GIB and max(sizes) <= 1.25 * min(sizes):
                 return f"{len(together)} processes that were started together hold about {show(sizes[0])} each on GPU {device.index}"
     return None

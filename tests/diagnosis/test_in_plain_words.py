@@ -51,3 +51,20 @@ def test_an_old_message_decides_the_dtype_that_nobody_wrote() -> None:
 )
 def test_what_an_ended_run_still_holds(text: str, found: bool) -> None:
     assert (_first(text) == "other-process") is found
+
+
+def test_a_handle_that_fails_on_an_empty_card_is_no_memory_error() -> None:
+    smi = (
+        "|   0  Tesla T4            Off  | 00000000:00:04.0 Off |                    0 |\n"
+        "| N/A   53C    P0    28W /  70W | {:>7}MiB / 15109MiB |      0%      Default |\n"
+    )
+    error = "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`\n"
+    empty = diagnose([("error.txt", error.encode()), ("smi.txt", smi.format(1504).encode())])
+    full = diagnose([("error.txt", error.encode()), ("smi.txt", smi.format(15001).encode())])
+    assert (empty.verdict, full.verdict) == ("not-memory", "ooms")
+
+
+def test_an_argument_that_ends_in_model_deletes_nothing() -> None:
+    error = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of which 1.10 GiB is free.\n"
+    report = diagnose([("cmd.sh", b"python train.py --model my_model --iters 100\n"), ("error.txt", error.encode())])
+    assert all(f.cause != "retained-objects" for f in report.findings)

@@ -22,6 +22,11 @@ FAILURE = VERSIONS["2.5"]
             ("exit_code", -9),
         ),
         ("[INFO] [launch.py:316:sigkill_handler] [2025] exits with return code = -9", "host-memory", ("signal", 9)),
+        (
+            "(raylet) node_manager.cc:3193: 2 Workers (tasks / actors) killed due to memory pressure (OOM), 0 Workers crashed due to other reasons",
+            "host-memory",
+            ("what", "ray"),
+        ),
         ("exits with return code = -7", "host-memory", ("signal", 7)),
         ("Out of memory: Killed process 4411 (python) total-vm:91234kB, anon-rss:81234kB, file-rss:0kB", "host-memory", ("rss_bytes", 81234 * 1024)),
         ("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null)", "host-memory", ("constraint", "CONSTRAINT_MEMCG")),

@@ -73,7 +73,7 @@ RULE = Rule(
             2.5,
             "a trainer is built again in one process",
             "a trainer holds model, optimizer and accelerator; accelerate's AcceleratorState and callbacks outlive `del trainer`",
-            pattern=r"del\s+\w*(trainer|model|engine)\w*|accelerator\.free_memory\(",
+            pattern=r"\bdel\s+\w*(trainer|model|engine)\w*|accelerator\.free_memory\(",
         ),
         Mark(
             "retained-objects-epoch-end",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.report import Doing
 from advisor.rules import counters, growth, snapshots
 from advisor.rules.batch.batch_outlier import last_is_longest
@@ -122,6 +123,19 @@ def _driver_pool(_run: Run, evidence: Evidence) -> str | None:
     return f"{show(between)} are neither allocated nor free: the driver's pool keeps them in pieces, where no other process does"
 
 
+_LIMIT, _IN_USE = pattern(r"^Limit:\s{1,40}(\d{6,18})$"), pattern(r"^InUse:\s{1,40}(\d{6,18})$")
+
+
+def _bfc(_run: Run, evidence: Evidence) -> str | None:
+    """XLA's and TensorFlow's BFC allocator prints its limit and what is in use: what lies between them was enough, and not in one piece."""
+    requested = counters.of(evidence).requested
+    found = {name: next((int(m[1]) for line in evidence.lines if (m := form.search(line.text))), None) for name, form in (("limit", _LIMIT), ("used", _IN_USE))}
+    limit, used = found["limit"], found["used"]
+    if requested is None or limit is None or used is None or limit - used < requested:
+        return None
+    return f"{show(limit - used)} of the pool's {show(limit)} are not in use, against a request of {show(requested)}"
+
+
 _UNSUPPORTED = re.compile(  # c10 CUDAAllocatorConfig.h TORCH_WARN_ONCE; vllm device_allocator/cumem.py
     r"expandable_segments not supported on this platform|[Ee]xpandable segments are not compatible with memory pool", re.IGNORECASE
 )
@@ -204,12 +218,19 @@ RULE = Rule(
             "c10 CUDAMallocAsyncAllocator.cpp prints allocated, device limit and free; pytorch issue 110194",
             when=_driver_pool,
         ),
+        Mark("fragmentation-bfc", 4.0, "enough in pieces", "xla tsl/framework/bfc_allocator.cc: its Stats at a failed allocation", when=_bfc),
         Mark("fragmentation-snapshot", 3.0, "holes in the snapshot", snapshots.SOURCE, when=lambda _, e: snapshots.holes(e)),
     ),
     form=_without_expandable,
     remedies=("expandable-segments", "bounded-shapes", "empty-cache"),
     fires=(
         Example("a text that was cut", text="RuntimeError: CUDA out of memory. Tried to allocate 5.20 GiB. 8.11 GiB is reserved by PyTorch but unallocated.\n"),
+        Example(
+            "XLA's pool has room enough, in pieces",
+            text="W tsl/framework/bfc_allocator.cc:501] Allocator (GPU_0_bfc) ran out of memory trying to allocate 14.30GiB\nStats:\n"
+            "Limit:                     61293780992\nInUse:                     38847979520\n\n"
+            "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 14.30GiB.\n",
+        ),
         Example("a fifth of the card in pieces", text=oom("3.40 GiB", allocated=62.0, unallocated=14.0, free=1.0)),
     ),
     quiet=(Example("the card is full of tensors", text=oom("512.00 MiB", allocated=76.9, unallocated=0.6)),),

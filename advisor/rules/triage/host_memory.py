@@ -128,8 +128,8 @@ RULE = Rule(
             "host-memory-ray",
             4.5,
             "Ray's memory monitor ended a worker",
-            "ray memory_monitor / worker_killing_policy message",
-            pattern=r"node running low on memory|exceeds the memory usage threshold",
+            "ray memory_monitor, worker_killing_policy; raylet node_manager.cc: 'n Workers (tasks / actors) killed due to memory pressure (OOM)'",
+            pattern=r"node running low on memory|killed due to memory pressure|exceeds the memory usage threshold",
         ),
         Mark(
             "host-memory-allocator",

@@ -6,6 +6,7 @@ from advisor.evidence import Evidence
 from advisor.rules.rule import Example, Mark, Rule
 from advisor.rules.samples import oom, trace
 from advisor.run import Run
+from advisor.units import show
 
 
 def _kind(_run: Run, evidence: Evidence) -> str | None:
@@ -35,6 +36,21 @@ def _waited(_run: Run, evidence: Evidence) -> str | None:
     return "a rank waited for another one until the time was over: what stopped the other one is not shown" if told == {"time-out"} else None
 
 
+ROOM = 0.5  # of a card: a handle or a workspace is some MB
+
+
+def _room(_run: Run, evidence: Evidence) -> str | None:
+    """A library's handle could not be made on a card that is more than half empty: an earlier kernel failed, and this call is where it shows."""
+    failure = evidence.failure
+    if failure is None or failure.kind != "gpu-driver" or dict(failure.details).get("driver") not in ("cublas", "cudnn", "cusolver"):
+        return None
+    sized = [d for d in evidence.devices if d.used_bytes is not None and d.total_bytes]
+    if not sized or any((d.used_bytes or 0) > ROOM * (d.total_bytes or 0) for d in sized):
+        return None
+    device = sized[0]
+    return f"{show((device.total_bytes or 0) - (device.used_bytes or 0))} of the card are free ({device.where}), and a handle takes some MB"
+
+
 def _overflow(_run: Run, evidence: Evidence) -> str | None:
     failure = evidence.failure
     return "the requested size is larger than any machine: a length or product overflowed" if failure and _absurd_size(failure.requested_bytes) else None
@@ -50,6 +66,13 @@ RULE = Rule(
         Mark("not-memory-kind", 5.0, "no memory error", "the reader's class of the failure text", when=_kind),
         Mark("not-memory-also-memory", -4.0, "memory as well", "the other failure's text", when=_memory),
         Mark("not-memory-overflow", 5.0, "overflowing size", "c10 CUDACachingAllocator: 'Tried to allocate more than 1EB memory'", when=_overflow),
+        Mark(
+            "not-memory-room",
+            4.5,
+            "the card has room",
+            "CUDA reports an earlier kernel's error at a later call: an index beyond a table, shown as it is with CUDA_LAUNCH_BLOCKING=1 or on the CPU",
+            when=_room,
+        ),
         Mark("not-memory-waited", 3.0, "a rank waited in vain", "ProcessGroupNCCL: 'Watchdog caught collective operation timeout'", when=_waited),
         Mark(
             "not-memory-shared",

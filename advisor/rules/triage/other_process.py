@@ -171,7 +171,7 @@ def _explained_by_engine(run: Run, evidence: Evidence) -> str | None:
 
 def _explained_by_ranks(_run: Run, evidence: Evidence) -> str | None:
     own = processes.own_ranks(evidence) or processes.alike_in_error(evidence) or processes.rank_on_first(evidence)
-    own = own or processes.same_device_printed(evidence) or observed.first_card_fills(evidence)
+    own = own or processes.same_device_printed(evidence) or observed.first_card_fills(evidence) or processes.all_here(evidence)
     alike = processes.like_own(evidence) >= processes.LEAST_ALIKE
     return "the other processes on the card are ranks of this job" if own or alike else None
 
