@@ -194,7 +194,10 @@ RULE = Rule(
             3.0,
             "a registered buffer of a module is being placed, and it is large",
             "torch/nn/modules/module.py _apply: self._buffers[key] = fn(buf); a buffer that every layer registers is there once for each",
-            pattern=r"module\.py:_apply: self\._buffers\[key\] = fn\(buf\)|:register_buffer\b|\bself\.register_buffer\(.{0,20}(?:mask|bias|alibi|rope|cos|sin|freq)",
+            pattern=(
+                r"module\.py:_apply: self\._buffers\[key\] = fn\(buf\)|:register_buffer\b|"
+                r"\bself\.register_buffer\(.{0,20}(?:mask|bias|alibi|rope|cos|sin|freq)"
+            ),
             on="frame",
             # what is registered while text is generated is a cache of keys and values
             when=lambda _, e: "" if e.failure is not None and (e.failure.requested_bytes or 0) >= LARGE_BUFFER and not in_phase(e, "eval", "rollout") else None,
