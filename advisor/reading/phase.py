@@ -176,7 +176,11 @@ def _recomputing(described: Sequence[str]) -> int | None:
 _PROGRESS: tuple[tuple[str | None, re.Pattern[str]], ...] = tuple(
     (phase, lazily(pattern, re.IGNORECASE))
     for phase, pattern in (
-        ("eval", r"\*{3,}\s*Running (?:Evaluation|Prediction)|^\s*(?:Evaluation|Evaluating|Validation|eval)\b.{0,20}(?:\d+%|\d+/\d+)"),
+        (
+            "eval",
+            r"\*{3,}\s*Running (?:Evaluation|Prediction)|\b(?:start\w*|begin\w*|running) (?:the |to )?(?:evaluat\w+|validat\w+)|"
+            r"^\W{0,4}Val(?:idation)? (?:Step|Iter\w*|Batch)\W{0,4}\d|^\s*(?:Evaluation|Evaluating|Validation|eval)\b.{0,20}(?:\d+%|\d+/\d+)",
+        ),
         ("save", r"Saving (?:model )?checkpoint|saving checkpoint|Saving model|Model weights saved|Configuration saved in"),
         (
             "resume",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.rules import counters, fingerprint, intervals
@@ -64,6 +66,24 @@ def _generates(run: Run, evidence: Evidence) -> str | None:
         return None
     frame = next((f for f in failure.frames if _GENERATES.search(f"{f.file}:{f.function}: {f.code}")), None)
     return f"text is generated in between ({frame.where}), with the training state on the card" if frame is not None else None
+
+
+_OF_VALIDATION = pattern(r"^(?:val|valid|validation|test|eval|evaluation)_?(?:dataset|data|set|pipeline|transforms?|loader|dataloader)?\b", re.IGNORECASE)
+_OF_TRAIN = pattern(r"^train(?:ing)?_?(?:dataset|data|set|pipeline|transforms?|loader|dataloader)?\b", re.IGNORECASE)
+_CUTS = pattern(r"crop|resize|rescale|max_?(?:len|size|length)|cut_?off|truncat|image_?size|img_?scale", re.IGNORECASE)
+
+
+def _uncut(_run: Run, evidence: Evidence) -> str | None:
+    """The settings bound a training sample (a crop, a size, a length) and leave one of the validation as long or large as it comes."""
+    if not in_phase(evidence, "eval"):
+        return None
+    train = [(where, key, value) for where, key, value in evidence.seen_keys if _OF_TRAIN.match(key)]
+    valid = [(where, key, value) for where, key, value in evidence.seen_keys if _OF_VALIDATION.match(key)]
+    cut = next((where for where, key, value in train if _CUTS.search(f"{key}={value}")), None)
+    transforms = [where for where, key, _ in valid if "transform" in key.lower() or "pipeline" in key.lower()]
+    if cut is None or not transforms or any(_CUTS.search(f"{key}={value}") for _, key, value in valid):
+        return None
+    return f"samples of the training are cut ({cut}), those of the validation are taken as they come ({transforms[0]})"
 
 
 def _samples(run: Run, evidence: Evidence) -> str | None:
@@ -138,6 +158,13 @@ RULE = Rule(
         ),
         Mark(
             "eval-batch-samples", 2.5, "samples in between", "a trainer that shows samples runs the model as an inference does, beside its state", when=_samples
+        ),
+        Mark(
+            "eval-batch-uncut",
+            2.5,
+            "validation samples are not cut",
+            "mmsegmentation, PaddleSeg, detectron2: training crops, and the test pipeline keeps the image's own size",
+            when=_uncut,
         ),
         Mark("eval-batch-no-larger", -1.5, "no larger than in training", "torch.no_grad: a forward pass alone keeps nothing for a backward", when=_no_larger),
         Mark(

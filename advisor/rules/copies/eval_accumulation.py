@@ -14,7 +14,7 @@ from advisor.rules.situation import TRAINING, in_phase
 from advisor.run import Run
 from advisor.units import MIB, show
 
-_EVALUATION = pattern(r"eval|predict|valid", re.IGNORECASE)
+_EVALUATION = pattern(r"eval|predict|valid|\bval\b", re.IGNORECASE)
 _OF_TRAINING = pattern(r"\W{0,2}(?:training |train |optimi[sz]er )?steps?\b", re.IGNORECASE)  # "at 1000/4000 steps when evaluation begins"
 _PROGRESS = pattern(r"(\d{1,8})/(\d{1,8})\b")  # tqdm
 _MODEL = pattern(
@@ -82,6 +82,18 @@ def _batches_passed(_run: Run, evidence: Evidence) -> str | None:
         if found and 1 < int(found.group(1)) < int(found.group(2)) and not _OF_TRAINING.match(line.text[found.end() :]):
             return f"{found.group(1)} of {found.group(2)} evaluation batches went through before it failed ({line.where})"
     return None
+
+
+def _first_batch(_run: Run, evidence: Evidence) -> str | None:
+    """The last line of an evaluation's progress shows its first batch: nothing was collected yet."""
+    if not in_phase(evidence, "eval"):
+        return None
+    last: tuple[int, str] | None = None
+    for line in evidence.lines:
+        found = _PROGRESS.search(line.text) if _EVALUATION.search(line.text) else None
+        if found and int(found.group(1)) < int(found.group(2)) and not _OF_TRAINING.match(line.text[found.end() :]):
+            last = int(found.group(1)), line.where
+    return f"the first evaluation batch fails already ({last[1]})" if last is not None and last[0] <= 1 else None
 
 
 def _evaluating(_run: Run, evidence: Evidence) -> str | None:
@@ -218,6 +230,7 @@ RULE = Rule(
             pattern=r"\b(val(idation)?|test|eval)\w*_(step_)?(outputs|preds|logits)\.append\(|\ball_(preds|logits|outputs)\.append\((?!.*(cpu|numpy|item))",
         ),
         Mark("eval-accumulation-passed", 2.0, "batches went through", "a batch that is too large fails as the first one", when=_batches_passed),
+        Mark("eval-accumulation-first", -2.5, "in the first batch", "what is collected takes many batches", when=_first_batch),
         Mark("eval-accumulation-multiple", 2.5, "whole batches", "torch.cat of n batches asks for n times one batch", when=_multiple),
         Mark(
             "eval-accumulation-running",
