@@ -10,6 +10,7 @@ from advisor.arithmetic.blocks.setting import Kernel
 from advisor.arithmetic.context import Context
 from advisor.ledger import Holding
 
+BOTH_WAYS = frozenset({"gemma3", "paligemma"})
 REPEATED_BY_FLASH = {  # families whose flash attention repeats keys and values to all heads, and the transformers version that ends it
     "mistral": (4, 48), "mixtral": (4, 48), "phi3": (4, 48), "qwen2": (4, 48), "starcoder2": (4, 48), "zamba": (4, 48),
     "qwen2_vl": (4, 53), "qwen2_5_vl": (4, 53), "idefics2": (4, 53), "qwen2_moe": (5,), "jamba": (5,), "phimoe": (5,),
@@ -73,7 +74,7 @@ def added_mask(ctx: Context, block: Block) -> int:
     Known error: a padded batch's mask is turned into numbers by each call too, which is not counted: the four public runs that it would move
     (PEFT's comparison, two to four percent below the estimate without it) speak against it.
     """
-    return ctx.compute if slides(ctx, block) and truth_masks(ctx) else 0
+    return ctx.compute if (slides(ctx, block) or overlaid(ctx)) and truth_masks(ctx) else 0
 
 
 def kernel_of(ctx: Context, block: Block) -> tuple[Kernel, bool]:
@@ -158,11 +159,15 @@ def sdpa(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     _ignore_causal_mask_sdpa); it repeats keys and values only for a mask: without one, grouped heads that flash does not take (fp32, cards
     before 8.0) end in the math kernel.
     """
-    masked = slides(ctx, block) or (
-        ctx.source in ("huggingface", "remote-code")
-        and ctx.job.batch.packed is False
-        and ctx.micro_batch > 1
-        and ctx.job.activations.sequence_packing != "padding-free"
+    masked = (
+        slides(ctx, block)
+        or overlaid(ctx)
+        or (
+            ctx.source in ("huggingface", "remote-code")
+            and ctx.job.batch.packed is False
+            and ctx.micro_batch > 1
+            and ctx.job.activations.sequence_packing != "padding-free"
+        )
     )
     sixteen = ctx.compute == 2 and (ctx.weight == 2 or ctx.autocast or ctx.job.precision.mixed in ("fsdp", "deepspeed", "megatron"))
     old = ctx.sm is not None and ctx.sm < 80
@@ -176,6 +181,12 @@ def sdpa(ctx: Context, block: Block) -> tuple[Kernel, bool]:
     if sixteen and not masked and not old and equal and block.head_dim <= FLASH_HEAD:
         return "flash", False
     return ("math", False) if native_groups(ctx, block) and not masked else ("efficient", masked)
+
+
+def overlaid(ctx: Context) -> bool:
+    """Whether images see themselves both ways, which the causal mask is joined with (modeling_gemma3, modeling_paligemma: block_sequence_ids)."""
+    seen = ctx.job.model.vision
+    return ctx.source == "huggingface" and ctx.arch.model_type in BOTH_WAYS and seen is not None and seen.tower != "skipped"
 
 
 def slides(ctx: Context, block: Block) -> bool:

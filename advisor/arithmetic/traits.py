@@ -43,7 +43,7 @@ _PARTIAL = frozenset({
 _WIDE_WEIGHT = frozenset({
     "gemma", "gemma2", "gemma3", "gemma3_text", "olmo2", "olmo3", "flex_olmo", "gpt_oss", "qwen3_next", "qwen3_5", "qwen3_5_moe", "recurrent_gemma",
     "t5gemma", "vaultgemma", "afmoe", "olmo_hybrid", "gemma4", "gemma4_text", "gemma3n", "gemma3n_text", "qwen3_5_text", "qwen3_5_moe_text",
-    "helium",
+    "helium", "paligemma",
 })  # fmt: skip
 _POST = frozenset({"olmo2", "olmo3", "flex_olmo"})
 _AROUND = frozenset({"bert", "roberta", "xlm-roberta", "electra", "distilbert", "camembert", "albert", "mpnet", "ernie", "opt-350m"})

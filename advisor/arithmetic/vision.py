@@ -24,6 +24,8 @@ UNTIL_BACKWARD = UNTIL_LOSS | {at.BACKWARD_LAST, at.BACKWARD_FIRST}
 SOURCE = "autograd's saved tensors of the tower's blocks; its own norms, gated or plain MLP, attention without a score matrix"
 ERROR = "an eager tower's scores are not counted"
 PIXEL = 4  # processors give fp32
+OWN_CHECKPOINTING = frozenset({"llama-factory", "ms-swift", "unsloth"})  # put their own in its place
+UNSHOWN = ("qwen3",)
 
 
 def _sample(ctx: Context) -> tuple[int, int]:
@@ -44,17 +46,19 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     tokens, patches = (ctx.micro_batch * number for number in _sample(ctx))
     if not patches:
         return
-    yield from _pixels(ctx, patches)
     trained = tower_of(ctx.job) == "trained"
-    if trained or (ctx.method not in ADAPTED and not projects(ctx.arch, ctx.job)):
-        yield from _projector(ctx, tokens)
-    if not trained:
+    yield from _pixels(ctx, patches, trained=trained and ctx.method not in ADAPTED)
+    passed = trained or asked_of_inputs(ctx)
+    learns = ctx.method not in ADAPTED and (trained or not projects(ctx.arch, ctx.job))
+    if passed or learns:
+        yield from _projector(ctx, tokens, learns=learns or trained)
+    if not passed:
         return
     full = vision.tower_checkpointing == "full" or (vision.tower_checkpointing is None and ctx.checkpointing == "full" and ctx.source == "huggingface")
     left = ctx.arch.vision_unused
     for block in reversed(ctx.arch.vision):
         count, left = max(0, block.count - left), max(0, left - block.count)
-        c = settled(block, ctx.arch.vision_hidden or block.heads * block.head_dim, _setting(ctx, block))
+        c = settled(block, ctx.arch.vision_hidden or block.heads * block.head_dim, _setting(ctx, block, trained=trained))
         size = c.input if full else c.total
         values = {"blocks": count, "patches": patches, "bytes a patch": size[0]}
         name = "vision tower (checkpoints)" if full else "vision tower"
@@ -82,28 +86,47 @@ def _bytes(size: Size, patches: int) -> int:
     return round(size[0] * patches + size[2] + size[3])
 
 
-def _projector(ctx: Context, tokens: int) -> Iterator[Holding]:
-    """What the projection to the text keeps: the input of each matrix, of the norm before the first, and of the activations between them."""
+def asked_of_inputs(ctx: Context) -> bool:
+    """Whether gradients are asked of a frozen tower's embedded patches, so that it keeps its checkpoints and runs backward for nothing.
+
+    transformers 5 does so for every part that shows its input embeddings, when it turns checkpointing on (modeling_utils
+    ``_activation_checkpointing_enable``, ``enable_input_require_grads``; read in 5.24). Qwen3-VL's tower shows none.
+    """
+    asks = ctx.checkpointing == "full" and ctx.source == "huggingface" and ctx.at_least("transformers", 5)
+    return asks and ctx.framework not in OWN_CHECKPOINTING and not ctx.arch.model_type.startswith(UNSHOWN)
+
+
+def _projector(ctx: Context, tokens: int, *, learns: bool) -> Iterator[Holding]:
+    """What the projection to the text keeps: inputs of the activations between the matrices, and of the norm before the first.
+
+    Where it ``learns`` the input of each matrix too. An RMS norm keeps fp32, and what it normed for its weight's gradient.
+    """
     layers = [t for t in ctx.arch.outer if t.role == "projector" and len(t.shape) == 2]
     ends = [((t.shape[1], t.shape[0]) if t.linear else (t.shape[0], t.shape[1]), t.times) for t in layers]  # a bare parameter is stored [in, out]
     if not ends:
         return
-    width = sum(times * (inside + (out if index + 1 < len(ends) else 0)) for index, ((inside, out), times) in enumerate(ends)) + ends[0][0][0]
-    each = width * ctx.compute
+    inner = sum(times * ((inside if learns else 0) + (out if index + 1 < len(ends) else 0)) for index, ((inside, out), times) in enumerate(ends))
+    widened = "ln_q" in {t.name for t in ctx.arch.outer} and "ln_q.bias" not in {t.name for t in ctx.arch.outer}
+    normed = (4 + (ctx.compute if learns else 0)) if widened else ctx.compute
+    each = inner * ctx.compute + ends[0][0][0] * normed
     values = {"tokens": tokens, "bytes a token": each}
     yield Holding("activations", "projection of the images", tokens * each, UNTIL_BACKWARD, "tokens x bytes a token", values, SOURCE)
 
 
-def _pixels(ctx: Context, patches: int) -> Iterator[Holding]:
-    """The images as the data loader brings them, fp32, which the loop names until the backward pass."""
+def _pixels(ctx: Context, patches: int, *, trained: bool) -> Iterator[Holding]:
+    """The images as the data loader brings them, fp32, which the loop names until the backward pass; and what the patches' convolution keeps of them."""
     kernel = next((t for t in ctx.arch.outer if t.role == "vision" and len(t.shape) in (4, 5)), None)
     each = (kernel.elements // kernel.shape[0] if kernel is not None else 0) * PIXEL
     values = {"patches": patches, "bytes a patch": each}
     source = "transformers image processors"
     yield Holding("activations", "pixels", patches * each, UNTIL_LOSS, "patches x channels x frames x patch x patch x 4", values, source)
+    if trained and ctx.compute < PIXEL:
+        narrow = each // PIXEL * ctx.compute
+        values = {"patches": patches, "bytes a patch": narrow}
+        yield Holding("activations", "pixels in the tower's dtype", patches * narrow, UNTIL_BACKWARD, "patches x bytes a patch", values, SOURCE)
 
 
-def _setting(ctx: Context, block: Block) -> Setting:
+def _setting(ctx: Context, block: Block, *, trained: bool) -> Setting:
     """The text's dtypes, base and adapters; the tower's own norms, activation and positions, no mask and no dropout."""
     text = settings.of(ctx, block)
     sixteen = ctx.compute == 2 and not (ctx.sm is not None and ctx.sm < 80)
@@ -112,5 +135,5 @@ def _setting(ctx: Context, block: Block) -> Setting:
         text, kernel="eager" if ctx.attention == "eager" else "flash" if sixteen else "efficient", masked=False, bias=0, expanded=False,
         attention_dropout=0.0, hidden_dropout=0.0, inner_dropout=0.0, softcap=False, post=False, around=False, wide_qk=False, bare_qk=False, value_norm=False,
         norm_kind="layer" if second or not block.gated else "rms", activation=ctx.arch.vision_activation, rotary="joined" if ctx.arch.vision_rotary else "none",
-        trained=ctx.method not in ADAPTED, cached_keys=False,
+        trained=trained and ctx.method not in ADAPTED, adapted=text.adapted if trained else frozenset(), cached_keys=False,
     )  # fmt: skip
