@@ -14,7 +14,8 @@ INNERMOST = 4  # frames: what is below the library's own line is torch's or Pyth
 MASTERS = (
     # an assignment to what is called main or master, of a widened or cloned parameter; its gradient (main_param.grad) is another thing
     r"(?<!\w)(?:\w+_)?(?:main|master)(?:_(?:param|weight|copy)\w{0,2})?\s?=(?!=)[^\n]{0,80}\.(?:float|clone|detach)\(\)|"
-    r"\.float\(\)[^\n]{0,30}\bmaster_weights|"
+    r"\.float\(\)[^\n]{0,30}\bmaster_weights|:_?create_master_\w*(?:param|weight)\w*|"
+    r"deepspeed/\S*:__init__: [^\n]*\.clone\(\)\.float\(\)\.detach\(\)|"  # runtime/zero/stage2.py, before stage_1_and_2.py
     # DeepSpeed stage_1_and_2.py, stage3.py, bf16_optimizer.py, fp16/fused_optimizer.py, fp16/unfused_optimizer.py
     r"stage_1_and_2\.py:__init__: weights_partition|:_create_fp32_partitions: |"
     r"\bfp32_(?:partitioned_)?groups?(?:_flat)?(?:_partition)?(?:\.append\(|\s?=)[^\n]{0,80}(?:clone|float)\(\)"
