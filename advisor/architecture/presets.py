@@ -28,7 +28,8 @@ class Preset(Struct, frozen=True):
     """A known model. ``match`` says how the asked name led here where it is not the model's own name.
 
     ``checkpoint_dtype``: the dtype of the floating tensors in its checkpoint where it is known to be fp32; else ``None``, which is 16 bit in
-    all but few of the models here. transformers 5 loads in it unless told otherwise (modeling_utils ``_get_dtype``, dtype "auto").
+    all but few of the models here. ``checkpoint_dtype_source``: what that rests on, where no file was read for it. transformers 5 loads in it
+    unless told otherwise (modeling_utils ``_get_dtype``, dtype "auto").
     """
 
     hub_id: str
@@ -40,6 +41,7 @@ class Preset(Struct, frozen=True):
     source: str
     note: str = ""
     checkpoint_dtype: str | None = None
+    checkpoint_dtype_source: str | None = None
     match: str = ""
 
 
@@ -72,6 +74,7 @@ def _load(stem: str, match: str) -> Preset:
         source=data.get("source") or "",
         note=data.get("note") or "",
         checkpoint_dtype=data.get("checkpoint_dtype"),
+        checkpoint_dtype_source=data.get("checkpoint_dtype_source"),
         match=match,
     )
 
@@ -106,6 +109,12 @@ def checkpoint_dtype(name: str | None) -> str | None:
     if preset is None or preset.match or (_VARIANT.search((name or "").strip()) and not _VARIANT.search(preset.hub_id)):
         return None
     return preset.checkpoint_dtype
+
+
+def checkpoint_dtype_recalled(name: str | None) -> bool:
+    """Whether that dtype is only recalled: no file of the checkpoint was read for it."""
+    preset = find(name or "")
+    return preset is not None and preset.checkpoint_dtype is not None and preset.checkpoint_dtype_source is not None
 
 
 def names() -> tuple[str, ...]:

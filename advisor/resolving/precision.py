@@ -152,6 +152,8 @@ def _load_default(draft: Draft, low: str) -> tuple[str, str, tuple[Any, ...]]:
         shown = f"; the failure's own text shows transformers {draft.shown('transformers')}" if draft.major_minor("transformers") is None else ""
         return "fp32", f"from_pretrained without a dtype loads fp32 before transformers 5{shown}", (checkpoint or low,)
     why = "from_pretrained without a dtype keeps the checkpoint's from transformers 5 on; before, it loads fp32"
+    if checkpoint is not None and presets.checkpoint_dtype_recalled(draft.get("model.name")):
+        why += f" (that this checkpoint is {checkpoint} is recalled, not read)"
     return checkpoint or low, why, () if older is not None else ("fp32",)
 
 

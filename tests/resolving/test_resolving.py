@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from advisor import reading
 from advisor.arithmetic import estimate
 from advisor.evidence import Evidence, Failure
 from advisor.evidence import Fact as Read
@@ -349,3 +350,11 @@ def test_a_frozen_base_of_an_fp32_checkpoint_is_sharded_in_fp32() -> None:
     found = run(model={"name": "openai-community/gpt2"}, framework={"name": "hf-trainer"}, parallel=parallel, method=method)
     assert found.job.precision.weights == "fp32"
     assert run(framework={"name": "hf-trainer", "versions": {"transformers": "5.24.0"}}, parallel=parallel, method=method).job.precision.weights == "bf16"
+
+
+@pytest.mark.parametrize(("name", "recalled"), [("openai-community/gpt2", True), ("allenai/OLMo-2-1124-7B", False)])
+def test_a_dtype_of_a_checkpoint_that_was_only_recalled_says_so(name: str, recalled: bool) -> None:
+    script = f"from transformers import AutoModelForCausalLM, Trainer, TrainingArguments\nmodel = AutoModelForCausalLM.from_pretrained({name!r})\n"
+    fact = resolve(reading.read([("train.py", script)]).job).facts["precision.weights"]
+    assert fact.value == "fp32"
+    assert ("recalled" in (fact.why or "")) is recalled
