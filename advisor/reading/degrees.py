@@ -18,6 +18,7 @@ FIELDS = {
 }  # fmt: skip
 _SHORT = lazily(r"(?<![A-Za-z0-9_./-])(ETP|TP|PP|CP|EP|VPP|VP)(?:[ _-]?(?:size|degree))?(\s?[=:]\s?|[ -]?)(\d{1,4})(?![\w.]*\d|[A-Za-z%/])")
 _CARDS = lazily(r"\b\d{1,5} ?(?:x|×)? ?(?:GPUs?|cards|[AHBL]\d{2,3}s?|GB?[23]00s?|MI\d{3}\w?)\b|\b(?:megatron|nemo|dropless)\b", re.IGNORECASE)
+_OTHER = lazily(r"\b(?:FP|FN|TN|loss|epochs?)\b", re.IGNORECASE)  # true positives and the epoch of a progress line have the same letters
 _LONG = lazily(
     r"(?<![\w-])(tensor|pipeline|context|expert)[ _-](?:model[ _-])?parallel(?:ism)?(?:[ _-](?:size|degree|world size))?"
     r"\s{0,2}(?:=|:|of|is|\()?\s{0,2}(\d{1,4})(?![\w.]*\d|[A-Za-z%])",
@@ -37,7 +38,7 @@ def layout(text: str) -> Iterator[tuple[str, int]]:
     """Degrees of parallelism that a line states."""
     short = list(_SHORT.finditer(text))[:12]
     beside = {m.start() for pair in pairwise(short) if pair[0][1] != pair[1][1] and not _WORD.search(text[pair[0].end() : pair[1].start()]) for m in pair}
-    alone = bool(short) and _CARDS.search(text) is not None  # one degree alone is meant as one where the line counts cards
+    alone = bool(short) and _CARDS.search(text) is not None and _OTHER.search(text) is None  # one degree alone is meant as one where the line counts cards
     for m in short:
         if ("=" in m[2] or alone or m.start() in beside) and 1 <= int(m[3]) <= MOST:
             yield FIELDS[m[1]], int(m[3])

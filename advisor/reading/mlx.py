@@ -13,9 +13,9 @@ from advisor.reading.found import Found
 from advisor.reading.pattern import pattern as lazily
 from advisor.units import Size
 
-HEAD = lazily(  # a bracket at the start of a line may have been taken for a logger's name
+HEAD = lazily(  # the bracket may have been taken for a logger's name, its "[m" for a colour; others say "MemoryError: Unable to allocate n bytes"
     r"kIOGPUCommandBufferCallbackErrorOutOfMemory|Attempting to allocate \d{1,18} bytes which is greater than the maximum allowed buffer size|"
-    r"Unable to allocate \d{1,18} bytes\b(?! for an array)"
+    r"(?:^|\bRuntimeError: |what\(\):\s{1,4}|alloc\w{0,20}\] )Unable to allocate \d{1,18} bytes\b(?! for an array)"
 )
 _ASKED = lazily(r"(?:Attempting|Unable) to allocate (\d{1,18}) bytes")
 _LIMIT = lazily(r"maximum allowed buffer size of (\d{1,18}) bytes")

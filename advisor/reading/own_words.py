@@ -24,8 +24,8 @@ HEAD = lazily(
     r"Memory footprint \d{1,20} is more than available memory|No or negligible GPU memory|GPU ran out of memory loading|No executable batch size found|"
     r"Evaluation hit an out-of-memory error|subprocesses has abruptly died|process pool was terminated abruptly|"
     r"failed with an internal microbatch of size 1\b|Unable to retake inference workspace|"
-    r"ObjectStoreFullError|(?:actor|worker) died unexpectedly before finishing|"
-    r"ArrowMemoryError|\b(?:malloc|realloc) of size \d{1,20} failed|\bmemory allocation of \d{1,20} bytes failed",
+    r"(?:ObjectStoreFullError|ArrowMemoryError): (?!pass\b|raise\b|return\b|continue\b)\S|(?:actor|worker) died unexpectedly before finishing|"
+    r"\b(?:malloc|realloc) of size \d{1,20} failed|\bmemory allocation of \d{1,20} bytes failed",
     re.IGNORECASE,
 )
 _ONE = lazily(r"No executable batch size found|train loop failed with an internal microbatch of size 1\b", re.IGNORECASE)

@@ -62,7 +62,7 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"inference_on_dataset|evaluation/evaluator\.py|sentence_transformers/\S*evaluation/|diffusers/pipelines/\S*:__call__|"
             r":(?:single|multi)_gpu_test\b|runner/loops\.py:run_iter: \S+ = self\.runner\.model\.(?:val|test)_|"
             r":after_(?:train|val|test)_(?:epoch|iter): .*evaluat|_eval_model\b|:perform_\w*validation\b|"
-            r":\w{1,30}_(?:eval|evaluate|evaluation|validation|validate): |"
+            r":(?!\w*(?:train|fit|log_save))\w{1,30}_(?:eval|evaluate|evaluation|validation|validate): |"  # train_and_eval trains too
             # MONAI, nnU-Net and mmsegmentation go over a whole image or volume window by window
             r"\bsliding_window_inference\(|:slide_inference\b|: (?:val|valid|test)_(?:outputs?|preds?|logits)\s?=|"
             r"\bmodel\.(?:predict|evaluate)\(|keras/\S*:predict\b|torchmetrics/\S*:(?:wrapped_func|compute)\b|"
@@ -83,14 +83,14 @@ _ENCLOSING: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"resize_token_embeddings|preprocess_corda|initialize_lora_eva|get_eva_state_dict|create_ref(?:erence)?_model|"
             # a model is copied for its average (timm, mmengine, torch swa_utils, diffusers) as the run is set up
             r"(?:^|[\s=.(])(?:\w*model_?ema\w{0,3}|ema(?:_?model|hook|callback)?\w{0,3}|averagedmodel|exponentialmovingaverage)\(|"
-            r": (?:self\.)?\w+\s?=\s?(?:copy\.)?deepcopy\((?:self\.)?model\)|\bema_\w+\.(?:to|cuda)\(|"
+            r"\bema_\w+\.(?:to|cuda)\(|"
             # JAX: a state of training is made by one function, and laid out on the devices
-            r"\binit_fn\(|\b\w+_init_fn\(|create_train_?state|TrainState\.create\(|:setup_initial_state: [^\n]*jit|"
+            r"(?<!_worker_loop: )\binit_fn\(|\b(?!worker)\w+_init_fn\(|create_train_?state|TrainState\.create\(|:setup_initial_state: [^\n]*jit|"
             r"jax_utils\.replicate\(|device_put_replicated|"
             r":cast_(?:training|trainable)_param\w*|core_model_loading\.py|quantizers/quantizer_\w+\.py|:load_shard_file\b|bitsandbytes/nn/modules\.py:_quantize\b|"
             r"self\.module\.to\(self\.device\)|get_peft_model|inject_adapter|init_worker|load_pretrained|convert_and_load_state_dict|:init_adapter\b|"
             r"nn/modules/module\.py:(?:to|cuda|float|half|bfloat16)\b|"
-            r"\bdeepcopy\((?:self\.)?\w*model\)|optim\w*/\S*\.py:__init__",
+            r": (?!(?:self\.)?best)[^\n]*\bdeepcopy\((?:self\.)?\w*model\)|optim\w*/\S*\.py:__init__",  # the best so far is kept in training
         ),
     )
 )
