@@ -35,7 +35,7 @@ def holds(bound: str, wanted: str) -> bool | None:
 
 @cache
 def range_of(specifier: str) -> Range | None:
-    """The range of a specifier of ``>=``, ``<`` and their like; ``None`` for any other."""
+    """The range of a specifier of ``>=``, ``<`` and their like; ``None`` for any other, and where no version is left."""
     low, high = _LOWEST, _HIGHEST
     try:
         parts = [(part.operator, Version(part.version)) for part in SpecifierSet(specifier)]
@@ -48,4 +48,4 @@ def range_of(specifier: str) -> Range | None:
             high = min(high, version)
         else:
             return None
-    return Range(low, high)
+    return Range(low, high) if low < high else None  # two runs in one text: nothing is known of either

@@ -21,6 +21,8 @@ from advisor.frameworks.defaults import rules
         ("<4.52,>=4.46", "<4.46", False),
         ("<4.52", "==4.40.1", None),
         ("nonsense", ">=5", None),
+        (">=5,<4.46", ">=5", None),
+        (">=5,<4.46", "<4.46", None),
     ],
 )
 def test_a_bound_against_a_range(bound: str, wanted: str, expected: bool | None) -> None:
