@@ -18,30 +18,29 @@ FARTHEST = ("activations.attention", "precision.compute", "precision.weights", "
 class Highest:
     """The high end of ``max_allocated`` that :func:`advisor.arithmetic.interval.widths` gives; ``again`` estimates what a varied run allocates."""
 
-    __slots__ = ("_again", "_expected", "_found", "_high", "_left", "_run", "_single")
+    __slots__ = ("_again", "_expected", "_found", "_high", "_order", "_run")
 
     def __init__(self, run: Run, again: Callable[[Run], Ledger]) -> None:
         self._run, self._again = run, again
         self._expected: dict[str, int] = {}
-        self._left: list[tuple[int, str, list[Change]]] = []  # the unknown that no question has needed yet, with their places
+        self._order: list[tuple[int, str, list[Change]]] = []  # the unknown with their places, those first that settle most questions
         self._found: dict[int, Move] = {}
-        self._single = 0  # bytes: the farthest that one unknown takes it, of those found
         self._high: int | None = None  # bytes, once all of them are found
 
     def over(self, ledger: Ledger, limit: int) -> bool:
         """Whether the high end is above ``limit`` bytes; ``ledger`` is the run's."""
         if not self._expected:
-            self._expected = {DECIDES: ledger.expected_totals()[DECIDES].expected}
+            expected = {DECIDES: ledger.expected_totals()[DECIDES].expected}
             places = [(place, field, changes) for place, (field, changes) in enumerate(unknown(self._run))]
-            self._left = sorted(places, key=lambda one: one[1] not in FARTHEST, reverse=True)
+            self._order = sorted(places, key=lambda one: one[1] not in FARTHEST)
+            self._expected = expected
         while self._high is None:
-            if self._with(self._single) > limit:
+            if self._with(max((move.above[DECIDES] for move in tuple(self._found.values())), default=0)) > limit:
                 return True
-            if self._left:
-                place, field, changes = self._left[-1]
-                move = self._found[place] = moved(self._run, self._again, self._expected, field, changes)
-                self._single = max(self._single, move.above[DECIDES])
-                self._left.pop()
+            following = next((one for one in self._order if one[0] not in self._found), None)  # threads may ask at once: one then works in vain
+            if following is not None:
+                place, field, changes = following
+                self._found[place] = moved(self._run, self._again, self._expected, field, changes)
             else:
                 found = [self._found[place] for place in sorted(self._found)]
                 self._high = self._with(joined(self._run, self._again, self._expected, found, 1)[DECIDES])
