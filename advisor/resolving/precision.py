@@ -149,7 +149,7 @@ def _load_default(draft: Draft, low: str) -> tuple[str, str, tuple[Any, ...]]:
         return "fp32", "a model given as a name is loaded in fp32 (trl trainer/utils.py create_model_from_path)", (checkpoint or low,)
     older = draft.older("transformers", "5")
     if older:
-        shown = f"; the failure's own text shows transformers {draft.shown('transformers')}" if draft.major_minor("transformers") is None else ""
+        shown = f"; the failure's own text leaves only transformers {draft.shown('transformers')} possible" if draft.major_minor("transformers") is None else ""
         return "fp32", f"from_pretrained without a dtype loads fp32 before transformers 5{shown}", (checkpoint or low,)
     why = "from_pretrained without a dtype keeps the checkpoint's from transformers 5 on; before, it loads fp32"
     if checkpoint is not None and presets.checkpoint_dtype_recalled(draft.get("model.name")):
