@@ -12,6 +12,11 @@ from advisor.units import GIB, MIB, show
 _DUPLICATE = pattern(r"Duplicate GPU detected", re.IGNORECASE)  # NCCL init.cc
 
 
+def of_desktop(name: str) -> bool:
+    """Whether a process draws the screen: a window server, a shell or a browser, which nobody counts as a neighbour of a training."""
+    return _DESKTOP.search(name) is not None
+
+
 def by_pid(evidence: Evidence) -> dict[int, set[int]]:
     """Cards on which each process id is seen."""
     cards: dict[int, set[int]] = defaultdict(set)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from advisor.arithmetic.outside import CONTEXT_EAGER, NCCL
+from advisor.arithmetic.outside import CONTEXT_EAGER, CONTEXT_LOW, NCCL
 from advisor.deviation import foreign
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
@@ -107,8 +107,9 @@ def _listed(run: Run, evidence: Evidence) -> str | None:
             continue
         held: dict[str, int] = {}
         for process in device.processes:
-            if process.name and process.used_bytes:
-                held[process.name] = held.get(process.name, 0) + process.used_bytes
+            # what holds less than a context is no program of CUDA
+            if process.name and (process.used_bytes or 0) >= CONTEXT_LOW and not processes.of_desktop(process.name):
+                held[process.name] = held.get(process.name, 0) + (process.used_bytes or 0)
         ranked = sorted(held.items(), key=lambda item: -item[1])
         if len(ranked) > 1 and ranked[0][1] >= LEAST_OF_ONE * device.total_bytes:
             (first, most), (second, less) = ranked[:2]
