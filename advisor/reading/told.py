@@ -22,7 +22,8 @@ _LINK = pattern(r"github\.com/[\w.-]{1,80}/[\w.-]{1,80}/blob/[\w.-]{1,80}/([\w./
 _CODE = pattern(r"^\s{4,40}(?:[\w.\[\], ]{1,80} = )?[A-Za-z_][\w.]{0,80}\([^\n]{0,300}\)$")
 _SENTENCE = pattern(r"(?:(?<=[.!?;])|(?<=[.!?][\"')]))\s+(?=[A-Z`\"'(])|(?<=[\u3002\uff01\uff1f\uff1b?!])\s*(?=\S)")
 _RAN_OUT = pattern(
-    r"\b(?:OOM|oom(?![-_.\w]))(?:s|ed|ing|-ing|'?d|-?killed)?\b(?![-_/]\w)|(?i:\bout[ -]of[ -](?:GPU |CUDA |V?RAM )?memory\b)|"
+    # Ray's line counts those killed for want of memory, 0 among them: its own reader reads the count
+    r"(?<!memory pressure \()\b(?:OOM|oom(?![-_.\w]))(?:s|ed|ing|-ing|'?d|-?killed)?\b(?![-_/]\w)|(?i:\bout[ -]of[ -](?:GPU |CUDA |V?RAM )?memory\b)|"
     r"\b(?:runs?|ran|running) out of (?:GPU |CUDA )?(?:memory|V?RAM)\b|\bRESOURCE_EXHAUSTED\b"
 )
 _RAN_OUT_CHINESE = pattern(

@@ -23,7 +23,7 @@ _ONLY_A_SIGNAL = frozenset({"exit code", "torchrun", "signal", "killed", "worker
 _SHM = pattern(r"dev/shm|shared memory|torch_shm|bus error|sigbus|exit ?code:?\s*\(?-7\b|return code = -7\b|mmap \d+ bytes from file </torch", re.IGNORECASE)
 _SAID = pattern(
     rf"oom[-_]kill|Out of memory: Kill|Memory cgroup out of memory|{OOM_KILLED}|node running low on memory|"
-    r"killed due to memory pressure|exceeds the memory usage threshold|"
+    r"(?<!\b0 Workers \(tasks / actors\) )killed due to memory pressure|exceeds the memory usage threshold|"
     r"DefaultCPUAllocator|Cannot allocate memory|std::bad_alloc|Out Of Memory\b.*task|OUT_OF_MEMORY",
     re.IGNORECASE,
 )

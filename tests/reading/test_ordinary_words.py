@@ -52,3 +52,11 @@ def test_a_name_decides_the_phase_only_where_it_means_it(frames: tuple[str, ...]
 def test_a_degree_alone_is_one_beside_cards_but_no_epoch_and_no_true_positives(line: str, stated: int | None) -> None:
     facts = {fact.field: fact.value for fact in read([("notes.txt", line + "\n")]).evidence.facts}
     assert facts.get("parallel.tensor", facts.get("parallel.expert")) == stated
+
+
+@pytest.mark.parametrize(("count", "kinds"), [("0", []), ("3", ["host-memory"])])
+def test_rays_count_of_workers_killed_for_memory(count: str, kinds: list[str]) -> None:
+    line = f"(raylet) {count} Workers (tasks / actors) killed due to memory pressure (OOM), 2 Workers crashed due to other reasons at node (ID: ab)\n"
+    report = diagnose([("error.txt", line)])
+    assert [failure.kind for failure in report.evidence.failures] == kinds
+    assert [finding.cause for finding in report.findings] == kinds

@@ -129,7 +129,7 @@ RULE = Rule(
             4.5,
             "Ray's memory monitor ended a worker",
             "ray memory_monitor, worker_killing_policy; raylet node_manager.cc: 'n Workers (tasks / actors) killed due to memory pressure (OOM)'",
-            pattern=r"node running low on memory|killed due to memory pressure|exceeds the memory usage threshold",
+            pattern=r"node running low on memory|(?<!\b0 Workers \(tasks / actors\) )killed due to memory pressure|exceeds the memory usage threshold",
         ),
         Mark(
             "host-memory-allocator",
