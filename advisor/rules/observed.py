@@ -193,11 +193,13 @@ _STILL = pattern(
     re.IGNORECASE,
 )
 
+_ROOM = pattern(r"\bstill\b[^.;!?]{0,60}\b(?<!not )(?:free|available|left|unused|empty)\b", re.IGNORECASE)  # what is still there is room
+
 
 def left_in_use(evidence: Evidence) -> str | None:
     """A run was ended, and the card's memory is still in use: the place where both are written."""
     for line in evidence.lines:
-        if len(line.text) <= LONGEST and _STILL.search(line.text) and _ENDED_RUN.search(line.text):
+        if len(line.text) <= LONGEST and _STILL.search(line.text) and _ENDED_RUN.search(line.text) and not _ROOM.search(line.text):
             return line.where
     return None
 

@@ -25,3 +25,16 @@ def test_a_second_program_is_one_that_computes(kind: str, name: str, mib: int, s
     listed = f"|    0   N/A  N/A     12345      C   python train.py      37000MiB |\n|    0   N/A  N/A     22222      {kind}   {name}     {mib}MiB |\n"
     found = [finding.cause for finding in diagnose([("smi.txt", CARD + listed)]).findings]
     assert ("other-process" in found) is shared
+
+
+@pytest.mark.parametrize(
+    ("sentence", "left"),
+    [
+        ("nvidia-smi still shows 30 GB free when it crashes with CUDA out of memory.", False),
+        ("I killed the notebook but nvidia-smi still shows 70 GB used, and the next run gives CUDA out of memory.", True),
+        ("After I stopped the run the card is still not free, memory is still full: CUDA out of memory.", True),
+    ],
+)
+def test_what_is_still_there_is_use_and_no_room(sentence: str, left: bool) -> None:
+    found = [finding.cause for finding in diagnose([("letter.txt", sentence + "\n")]).findings]
+    assert (found[:1] == ["other-process"]) is left
