@@ -19,7 +19,11 @@ _SETTINGS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             r"(?<![A-Za-z0-9_-])(?<!ppo )(?:per[-_ ](?:device|gpu)(?:[-_ ]train)?[-_ ]|mi(?:cro|ni)[-_ ]?|"
             r"train[-_ ])?batch(?:[-_ ]?size)?(?:[-_ ]per[-_ ](?:device|gpu))?",
         ),
-        ("eval.micro_batch", r"(?<![A-Za-z0-9_-])(?:per[-_ ](?:device|gpu)[-_ ])?(?:eval(?:uation)?|valid(?:ation)?)[-_ ]batch(?:[-_ ]?size)?"),
+        # no key of YAML, which is read as one where it is not commented out
+        (
+            "eval.micro_batch",
+            r"(?<![A-Za-z0-9_-])(?!\w{1,40}_size:\s)(?:per[-_ ](?:device|gpu)[-_ ])?(?:eval(?:uation)?|valid(?:ation)?)[-_ ]batch(?:[-_ ]?size)?",
+        ),
         ("batch.micro_batch", r"(?<![A-Za-z0-9_.-])(?<!\d )(?:bsz?|mbs)(?=\W)"),  # "bs 1", "mbs=2"
         (
             "batch.seq_len",

@@ -60,3 +60,10 @@ def test_rays_count_of_workers_killed_for_memory(count: str, kinds: list[str]) -
     report = diagnose([("error.txt", line)])
     assert [failure.kind for failure in report.evidence.failures] == kinds
     assert [finding.cause for finding in report.findings] == kinds
+
+
+@pytest.mark.parametrize(("line", "stated"), [("# per_device_eval_batch_size: 1", None), ("per_device_eval_batch_size: 4", 4)])
+def test_an_evaluation_that_is_commented_out_has_no_batch(line: str, stated: int | None) -> None:
+    config = f"model_name_or_path: Qwen/Qwen3-4B\nstage: pt\nfinetuning_type: lora\n{line}\n"
+    facts = {fact.field: fact.value for fact in read([("train.yaml", config)]).evidence.facts}
+    assert facts.get("eval.micro_batch") == stated
