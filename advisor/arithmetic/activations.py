@@ -150,6 +150,8 @@ class _Put:
         stays = here and not ctx.gradients_kept and not ctx.job.optimizer.in_backward
         if ctx.strategy == "fsdp2" and not one_unit(ctx):  # whole until the unit reduces them, in the dtype of what was gathered
             self.born = unsharded(ctx) if ctx.method not in ADAPTED or ctx.job.precision.mixed == "fsdp" else ctx.adapter
+            if ctx.job.activations.compile:
+                self.born = 0  # a compiled backward returns them all at once, in an order of the compiler's own: counted whole, with the block's state
         else:
             self.born = each if stays else 0  # bytes of a weight-gradient element that stays once born in the running block
         self.fresh = each if here and not stays else 0  # bytes of one that is added to a buffer and goes

@@ -104,6 +104,12 @@ def gradients(ctx: Context) -> Iterator[Holding]:
             "elements x bytes_each / ranks", values, FSDP2, layout="sharded",
         )  # fmt: skip
     block = max(c.blocks, key=lambda u: u.trained + u.adapters, default=c.outer)
+    if ctx.job.activations.compile:  # torch aot_autograd: the gradients are outputs of the block's backward graph, made in the compiler's order
+        size = block.trained * each + block.adapters * (each if ctx.job.precision.mixed == "fsdp" else ctx.adapter)
+        yield Holding(
+            "gradients", "unsharded gradient of a block", size, moments & {at.BACKWARD_LAST, at.BACKWARD_FIRST}, "block_elements x bytes_each",
+            {"block_elements": block.trained + block.adapters, "bytes_each": each}, FSDP2, layout="gathered",
+        )  # fmt: skip
     wide = (block.trained + block.adapters) * ctx.reduce
     if ctx.layers > 1 and not unsynced(ctx):
         yield Holding(

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from advisor.evidence import Evidence, Failure
 from advisor.frameworks.bounds import Bounds
 
+CARRIED = "of."  # before a package's name: a detail of a failure that a link brought
 _MESSAGE = (
     (r"\(GPU \d{1,3}; [\d.]{1,12} [KMGT]?i?B(?:ytes)? total capacity", "torch", "<2.1"),  # reworded in 2.1
     (r"has a total capacty of", "torch", "<2.2"),  # spelt so in 2.1 alone
@@ -40,14 +41,29 @@ def bounds(evidence: Evidence | None) -> Bounds:
     if "versions-shown" not in evidence.noted:
         found: dict[str, list[str]] = {}
         for failure in evidence.failures[:8]:
-            for package, specifier in _of(failure):
+            for package, specifier in of_failure(failure):
                 found.setdefault(package, []).append(specifier)
-        evidence.noted["versions-shown"] = tuple((package, ",".join(dict.fromkeys(parts))) for package, parts in sorted(found.items()))
+        evidence.noted["versions-shown"] = _joined(found)
     shown: Bounds = evidence.noted["versions-shown"]
     return shown
 
 
+def of_failure(failure: Failure) -> Bounds:
+    """The same of one failure; a link, which has no text, carries them as details (``of.torch``)."""
+    found: dict[str, list[str]] = {}
+    for package, specifier in _of(failure):
+        found.setdefault(package, []).append(specifier)
+    return _joined(found)
+
+
+def _joined(found: dict[str, list[str]]) -> Bounds:
+    return tuple((package, ",".join(dict.fromkeys(",".join(parts).split(",")))) for package, parts in sorted(found.items()))
+
+
 def _of(failure: Failure) -> Iterable[tuple[str, str]]:
+    for name, value in failure.details:
+        if name.startswith(CARRIED):
+            yield name.removeprefix(CARRIED), str(value)
     for form, package, specifier in _MESSAGE:
         if re.search(form, failure.text):
             yield package, specifier

@@ -23,6 +23,7 @@ MASTERS = (
 STATES = (
     r"\bexp_avg(?:_sq)?(?:_shard)?\b[^\n]{0,40}=\s?(?:\w+\.)*(?:zeros|empty|full)\w*\(|\bmomentum_buffer['\"\]]*\s?=[^\n]{0,30}(?:zeros|clone)|"
     r"optim\w*/\S*\.py:\w+: state\[['\"]\w+['\"]\]\s?=\s?torch\.\w+_like\(|"
+    r":(?:step|_?init_(?:group|states?)|update): (?:self\.)?state\[['\"][\w.-]+['\"]\]\s?=(?!=)|"  # an optimizer of its own, wherever it stands
     r"torch/optim/sgd\.py:\w+: [^\n]*\.detach\(\)\.clone\(\)|optim\w*/\S*\.py:_?init(?:ialize)?_(?:param_)?states?\b|:init_state_fn\b"
 )
 _MASTERS, _STATES = pattern(MASTERS), pattern(STATES)

@@ -12,6 +12,7 @@ from typing import Any
 from advisor.evidence import Device, Evidence, Failure, Frame, Process
 from advisor.job import Job
 from advisor.reading.pattern import pattern
+from advisor.resolving.versions_shown import CARRIED, of_failure
 from advisor.share.notation import write_list, write_mapping
 from advisor.units import GIB, KIB, MIB, TIB, read_size
 
@@ -39,6 +40,7 @@ SIZES = {
 }
 # details that are words of the readers' own, never of the text: why an engine did not start, what kind of collective failure it was
 WORDS = frozenset({"what", "why", "engine"})
+BOUND = pattern(r"[<>]=?\d{1,4}(?:\.\d{1,4}){0,3}(?:,[<>]=?\d{1,4}(?:\.\d{1,4}){0,3}){0,3}")
 WORD = pattern(r"[A-Za-z0-9][A-Za-z0-9 _-]{0,39}")
 _UNITS = (("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("TiB", TIB))
 _ID = pattern(r"[a-z0-9][a-z0-9_.-]{0,79}")
@@ -90,6 +92,7 @@ def _failure(prefix: str, failure: Failure) -> list[tuple[str, str]]:
     if failure.processes:
         out.append((f"{prefix}.processes", write_list([_process(p) for p in failure.processes[:MAX_PROCESSES]])))
     details = {k: v for k, v in failure.details if _ID.fullmatch(k) and is_detail(k, v)}
+    details |= {f"{CARRIED}{package}": specifier for package, specifier in of_failure(failure)}
     if details:
         out.append((f"{prefix}.details", write_mapping(details)))
     return out
@@ -99,6 +102,8 @@ def is_detail(name: str, value: Any) -> bool:
     """Whether a detail of a failure travels: a figure, or a word that a reader gave it."""
     if isinstance(value, (int, float)):
         return math.isfinite(value)
+    if name.startswith(CARRIED):
+        return isinstance(value, str) and BOUND.fullmatch(value) is not None
     return name in WORDS and isinstance(value, str) and WORD.fullmatch(value) is not None
 
 

@@ -100,7 +100,12 @@ def _mask_of_layers(_run: Run, evidence: Evidence) -> str | None:
     return f"{square}: a mask that each layer keeps for itself ({made.where})" if made is not None and kept else None
 
 
+_OF_AN_ENGINE = pattern(r"^(?:vllm|sglang)/")
+
+
 def _fault(run: Run, evidence: Evidence) -> Run | None:
+    if any(_OF_AN_ENGINE.search(frame.file) for frame in evidence.frames):
+        return None  # what an engine fills its share with is no second form of these weights
     surplus = _surplus(run, evidence)
     return run.deviating(extra("weights", bytes=surplus, cause="duplicate-layout")) if surplus is not None and surplus >= LEAST else None
 
@@ -252,7 +257,7 @@ RULE = Rule(
             "trl callbacks.py BEMACallback.on_train_begin, averages and snapshots of weights: param.detach().clone() in a loop over all of them",
             pattern=r"(?:=|\[|append\()\s*(?:p|param|parameter|w)(?:\.data|\.detach\(\)){1,2}\.clone\(\)|(?:=|\[|append\()\s*(?:p|param|parameter)\.clone\(\)",
             on="frame",
-            when=lambda _, e: "" if in_phase(e, "load", "step", None) else None,
+            when=lambda _, e: "" if in_phase(e, "load", "step", None) and not optimizer_frames.makes_states(e) else None,
         ),
         Mark(
             "duplicate-layout-sampler",
@@ -283,6 +288,14 @@ RULE = Rule(
             pattern=r"tuners/lora/layer\.py:_activate_lora\b",
             on="frame",
             when=lambda _, e: "" if in_phase(e, "forward", "backward", None) else None,
+        ),
+        Mark(
+            "duplicate-layout-average-asked",
+            1.5,
+            "a moving average of the weights is asked for",
+            "latent-diffusion use_ema, timm model_ema, NeMo exp_manager ema.enable: a copy of every weight, on the card unless it is told otherwise",
+            pattern=r"(?:^|[._])(?:use_ema|model_ema|with_ema|enable_ema|ema[._]enabled?)=True",
+            on="key",
         ),
         Mark(
             "duplicate-layout-by-token",
@@ -364,6 +377,20 @@ RULE = Rule(
         ),
     ),
     quiet=(
+        Example(
+            "an optimizer keeps the parameters as they were",
+            text=trace("prodigyopt/prodigy.py|step|state['p0'] = p.detach().clone()") + oom("50.00 MiB", allocated=15.1, capacity=15.99),
+        ),
+        Example(
+            "an engine in the trainer's process fills its share",
+            job=job("Qwen/Qwen2.5-7B", objective="grpo", precision="{weights: bf16}"),
+            text=trace(
+                "trl/trainer/grpo_trainer.py|__init__|self.llm = LLM(",
+                "vllm/worker/worker.py|_init_cache_engine|CacheEngine(self.cache_config, self.model_config,",
+                "vllm/worker/cache_engine.py|_allocate_kv_cache|layer_kv_cache = torch.zeros(kv_cache_shape,",
+            )
+            + oom("1.99 GiB", allocated=78.3),
+        ),
         Example(
             "a mask that is made in the forward pass",
             text="mask = torch.tril(torch.ones(24576, 24576, dtype=torch.bool, device=x.device))\n"

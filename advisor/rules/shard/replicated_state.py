@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
-from advisor.rules import counters, observed, spreading, static_state
+from advisor.rules import counters, growth, observed, spreading, static_state
 from advisor.rules.hardware.capacity import least_state
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom
@@ -53,8 +53,18 @@ def _capacity(run: Run, evidence: Evidence) -> int | None:
     return counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
 
 
+def _only_assumed(run: Run, evidence: Evidence) -> bool:
+    """That each rank holds everything is an assumption that does not hold: XLA's programs divide by annotations that no text shows, or steps went through."""
+    fact, failure = run.facts.get("parallel.strategy"), evidence.failure
+    if fact is None or fact.kind != "assumed":
+        return False
+    return (failure is not None and failure.backend in ("jax", "tensorflow")) or (growth.last_step(evidence) or 0) > 1
+
+
 def _exceeds(run: Run, evidence: Evidence) -> str | None:
     """State alone fills the card; a share of it would not."""
+    if _only_assumed(run, evidence):
+        return None
     state, capacity, ranks = _state(run, evidence), _capacity(run, evidence), _ranks(run)
     if state is None or capacity is None or ranks < 2 or state < 0.6 * capacity:
         return None
@@ -65,6 +75,8 @@ def _exceeds(run: Run, evidence: Evidence) -> str | None:
 
 
 def _alone(run: Run, evidence: Evidence) -> str | None:
+    if _only_assumed(run, evidence):
+        return None
     state, capacity, ranks = _state(run, evidence), _capacity(run, evidence), _ranks(run)
     if state is None or capacity is None or ranks < 2:
         return None
@@ -95,6 +107,8 @@ def _same_everywhere(_run: Run, evidence: Evidence) -> str | None:
 
 
 def _data_parallel(run: Run, evidence: Evidence) -> str | None:
+    if _only_assumed(run, evidence):
+        return None
     if evidence.failure is None or run.job.parallel.strategy != "ddp" or gpus(run) < 2 or (run.architecture is None and not gpus_known(run)):
         return None  # that one card of several is named, of a model that is not known, says nothing of its state
     return "plain data parallelism keeps everything on each rank"
@@ -244,6 +258,11 @@ RULE = Rule(
     ),
     quiet=(
         Example("asked, not seen", text="How can I load the whole model on each GPU?\n" + oom("512.00 MiB", allocated=76.5)),
+        Example(
+            "a program of XLA divides as its annotations say, which no text shows",
+            job=job("Qwen/Qwen2.5-7B", hardware="{gpu: a100-80gb, gpus_per_node: 8, nodes: 2}"),
+            text="jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 14.30GiB.\n",
+        ),
         Example("divided", job=job(parallel="{strategy: zero3, shard: 8}"), text=oom("512.00 MiB", allocated=76.5)),
     ),
 )
