@@ -6,6 +6,7 @@ from typing import Any
 
 from advisor import verdict as fitting
 from advisor.diagnosis import bounds, question
+from advisor.diagnosis.phase import phase_of
 from advisor.evidence import Evidence
 from advisor.reading.pattern import pattern
 from advisor.report import Finding, Question, Verdict
@@ -44,7 +45,7 @@ def outcome(run: Run, real: Run, evidence: Evidence, judgement: Judgement, asked
                 return "not-memory", "A worker of the data loader ended, and the kernel killed none: with num_workers=0 it prints its own error."
             return "incomplete", _ask(asked, "a worker of the data loader ended, and the host's memory, /dev/shm or an error of its own may be why")
         if failure.kind in MEMORY_KINDS:
-            return "ooms", _failed(evidence, top)
+            return "ooms", _failed(evidence, top, phase_of(evidence, real, top))
         return "not-memory", "The text reports a failure, and it is not one of memory."
     if top is not None and top.cause == "not-memory" and top.confidence >= LIKELY and _told_by_text(top):
         return "not-memory", f"{top.title}: {top.evidence[0].says}."
@@ -116,11 +117,18 @@ def _ask(asked: Question | None, why: str) -> str:
     return f"{why[0].upper()}{why[1:]}." + (f" {asked.text}" if asked is not None else "")
 
 
-def _failed(evidence: Evidence, top: Finding | None) -> str:
+def _moment(read: str | None, implied: str) -> str:
+    """When it failed: as the text shows it, else as sizes or the cause imply it, and then no more than most likely."""
+    if read in IN_PHASE:
+        return IN_PHASE[read]
+    return f"most likely {IN_PHASE[implied]}" if implied in IN_PHASE else "at a moment that the text does not settle"
+
+
+def _failed(evidence: Evidence, top: Finding | None, phase: str) -> str:
     failure, figures = evidence.failure, counters.of(evidence)
     if failure is None:
         return ""
-    moment = IN_PHASE.get(failure.phase or "", "at a moment that the text does not settle")
+    moment = _moment(failure.phase, phase)
     kind = host.shortage(evidence)
     if kind == "killed":
         sure = "" if top is None or top.confidence < LIKELY else " Most often that is the host's memory."

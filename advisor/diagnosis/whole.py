@@ -59,7 +59,7 @@ def diagnose_reading(reading: Reading, *, margin_bytes: int | None = None, allow
     return Report(
         verdict=verdict,
         sentence=sentence,
-        phase=phase_of(evidence, ledger, findings[0] if findings else None),
+        phase=phase_of(evidence, real, findings[0] if findings else None),
         rank=failure.rank if failure is not None else None,
         findings=findings,
         plan=_plan(real, findings, verdict, evidence, margin_bytes, allow),
