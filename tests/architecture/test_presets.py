@@ -74,3 +74,35 @@ def test_models_that_configs_name(asked: str, hub_id: str, parameters: int) -> N
 def test_a_window_belongs_to_its_version() -> None:
     windows = {name: presets.find(f"mistralai/{name}") for name in ("Mistral-7B-Instruct-v0.1", "Mistral-7B-Instruct-v0.2")}
     assert [preset.config["sliding_window"] for preset in windows.values() if preset is not None] == [4096, None]
+
+
+@pytest.mark.parametrize(
+    ("asked", "hub_id"),
+    [
+        ("huggyllama/llama-65b", "huggyllama/llama-65b"),
+        ("decapoda-research/llama-7b-hf", "huggyllama/llama-7b"),
+        ("lmsys/vicuna-33b-v1.3", "huggyllama/llama-30b"),
+        ("lmsys/vicuna-7b-v1.5", "meta-llama/Llama-2-7b-hf"),
+        ("HuggingFaceH4/zephyr-7b-beta", "mistralai/Mistral-7B-v0.1"),
+        ("Qwen/Qwen-7B-Chat", "Qwen/Qwen-7B"),
+        ("Qwen/QwQ-32B", "Qwen/Qwen2.5-32B"),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", "Qwen/Qwen3-30B-A3B"),
+        ("deepseek-ai/DeepSeek-V3-0324", "deepseek-ai/DeepSeek-V3"),
+        ("bigscience/bloomz-7b1", "bigscience/bloom-7b1"),
+        ("unsloth/Qwen3-VL-8B-Instruct-unsloth-bnb-4bit", "Qwen/Qwen3-VL-8B-Instruct"),
+        ("openai/whisper-small", "openai/whisper-small"),
+        ("facebook/bart-large-cnn", "facebook/bart-large-cnn"),
+        ("bert-base-cased", "google-bert/bert-base-cased"),
+    ],
+)
+def test_names_that_people_train(asked: str, hub_id: str) -> None:
+    preset = presets.find(asked)
+    assert preset is not None
+    assert preset.hub_id == hub_id
+
+
+def test_a_text_config_that_leaves_keys_out_has_its_own_class_for_defaults() -> None:
+    """A SmolVLM's text config writes no head_dim: 576 / 9 heads is 64, and not the 128 of the text model that Idefics3 takes where none is written."""
+    preset = presets.find("HuggingFaceTB/SmolVLM-256M-Instruct")
+    assert preset is not None
+    assert read(preset.config).blocks[0].head_dim == 64

@@ -22,7 +22,8 @@ from advisor.reading.spoken_cards import cards_in
         ("Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B"),
         ("falcon 7b vs falcon 40b", "tiiuae/falcon-7b"),
         ("llama 3 8bit", None),  # a number of bits
-        ("llama 7b", None),  # of which version?
+        ("llama 7b", "huggyllama/llama-7b"),  # Llama 2 has the same shape at this size
+        ("llama 70b", None),  # of which version? Llama 2 and 3 differ
         ("configs/llama-3-8b.yaml", None),
         ("my_llama-3-8b", None),
         ("command r 35b", None),

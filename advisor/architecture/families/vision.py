@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from advisor.architecture.config import defaults_of
 from advisor.architecture.families import READERS
 from advisor.architecture.families.towers import Tower, clip_like, dinov2, llama4, pixtral, qwen_like, vit
 from advisor.architecture.keys import MOST_LAYERS, Keys
@@ -60,7 +61,11 @@ def _unused(keys: Keys) -> int:
 
 
 def _text(keys: Keys) -> Architecture:
-    """The text model's own reader; older configs hold its keys at the top."""
+    """The text model's own reader; older configs hold its keys at the top.
+
+    What a written ``text_config`` leaves out is the default of its own class: the composite's defaults are those of a text model that is not
+    written at all (transformers 5.24, ``CONFIG_MAPPING[text_config["model_type"]](**text_config)`` in ``configuration_idefics3.py`` and its like).
+    """
     inner = keys.section("text_config")
     if inner is None:
         inner = Keys({name: value for name, value in keys.config.items() if name != "model_type"}, keys.defaults.get("text_config"))
@@ -69,6 +74,8 @@ def _text(keys: Keys) -> Architecture:
     inner.model_type = inner.model_type or str(inner.defaults.get("model_type") or _TEXT.get(keys.model_type, "llama"))
     if inner.model_type not in READERS:
         inner.model_type = _TEXT.get(keys.model_type, "llama")
+    if keys.written("text_config"):
+        inner.defaults = defaults_of(inner.model_type) or inner.defaults
     # whether the head is tied is written at the top, in the text config, or in both
     if keys.written("tie_word_embeddings") or not inner.written("tie_word_embeddings"):
         inner.config = {**inner.config, "tie_word_embeddings": keys.flag("tie_word_embeddings")}
