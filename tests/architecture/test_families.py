@@ -177,10 +177,13 @@ def test_windows_and_softcaps() -> None:
     assert {b.window for b in read({**SMALL, "model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}).blocks} == {None}
 
 
-def test_gemma_4_has_wider_heads_on_full_attention_and_says_what_has_no_reader() -> None:
+def test_gemma_4_has_wider_heads_on_full_attention_and_its_towers_are_counted() -> None:
     text = {**SMALL, "num_hidden_layers": 6, "hidden_size_per_layer_input": 0, "attention_k_eq_v": True, "num_global_key_value_heads": 1}
-    architecture = read({"model_type": "gemma4", "text_config": text, "vision_config": {"hidden_size": 8}})
+    alone = read({"model_type": "gemma4", "text_config": text})
+    architecture = read({"model_type": "gemma4", "text_config": text, "vision_config": {}, "audio_config": {}})
     slides, full = architecture.blocks
     assert (slides.head_dim, full.head_dim, full.kv_heads, slides.count, full.count) == (256, 512, 1, 5, 1)
     assert "v_proj" not in {t.name for t in full.tensors}
-    assert "vision_config" in architecture.unread[0]
+    assert alone.vision == ()
+    assert (architecture.vision[0].count, architecture.vision_hidden) == (16, 768)  # Gemma4VisionConfig's defaults
+    assert architecture.parameters > alone.parameters + 200_000_000  # the conformer alone has more

@@ -1,7 +1,7 @@
 """Gemma 4's text model: wider heads on full-attention layers, per-layer embeddings, layers that reuse keys and values, experts beside the MLP.
 
 Source: ``modeling_gemma4.py`` and ``configuration_gemma4.py`` of transformers 5.24; shapes and names checked by building on the meta device.
-The vision and audio towers have no reader, and ``unread`` says so where a config has them.
+Its towers are in :mod:`advisor.architecture.families.gemma4_towers`.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
+from advisor.architecture.config import defaults_of
 from advisor.architecture.families.dense import Heads, Size, Traits, assembled, attention, heads_of, mlp, norms, size_of
 from advisor.architecture.families.experts import Routed, expert_tensors
+from advisor.architecture.families.gemma4_towers import audio_tensors, vision_tower
 from advisor.architecture.families.llamalike import FOUR_NORMS, GELU
 from advisor.architecture.keys import MOST_LAYERS, Keys
 from advisor.architecture.layers import grouped
@@ -37,10 +39,23 @@ def read(keys: Keys) -> Architecture:
         return _text(keys)
     keys.seen.update(keys.config)
     inner.model_type = "gemma4_text"
-    read = _text(inner)
-    towers = [name for name in ("vision_config", "audio_config") if keys.config.get(name)]
-    said = (f"{' and '.join(towers)} of gemma4 has no reader; its parameters are missing from every figure",) if towers else ()
-    return replace(read, model_type="gemma4", unread=(*said, *read.unread, *inner.unread()))
+    read = _with_towers(keys, _text(inner))
+    return replace(read, model_type="gemma4", unread=(*read.unread, *inner.unread()))
+
+
+def _with_towers(keys: Keys, text: Architecture) -> Architecture:
+    """The text model with the towers that its config has; one that is not written, or null, is not built."""
+    seeing = keys.section("vision_config", defaults=defaults_of("gemma4_vision"))
+    hearing = keys.section("audio_config", defaults=defaults_of("gemma4_audio"))
+    if seeing is not None:
+        tower = vision_tower(seeing, text.hidden)
+        text = replace(
+            text, outer=(*text.outer, *tower.outer), vision=(tower.block,), vision_hidden=tower.hidden, vision_activation=GELU, vision_rotary=True,
+            unread=(*text.unread, *seeing.unread()),
+        )  # fmt: skip
+    if hearing is not None:
+        text = replace(text, outer=(*text.outer, *audio_tensors(hearing, text.hidden)), unread=(*text.unread, *hearing.unread()))
+    return text
 
 
 def _text(keys: Keys) -> Architecture:
