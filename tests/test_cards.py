@@ -46,6 +46,15 @@ def test_sizes_are_in_order(card: cards.Card) -> None:
         ("NVIDIA RTX 6000 Ada Generation", "rtx6000ada-48gb"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtxpro6000-96gb"),
         ("NVIDIA H20", "h20-96gb"),
+        ("Tesla V100-PCIE-32GB", "v100-pcie-32gb"),
+        ("Tesla K80", "k80-12gb"),
+        ("NVIDIA GeForce RTX 2070", "rtx2070-8gb"),
+        ("NVIDIA GeForce RTX 2070 SUPER", "rtx2070super-8gb"),
+        ("NVIDIA GeForce GTX 1080 Ti", "gtx1080ti-11gb"),
+        ("NVIDIA GeForce GTX 1080", "gtx1080-8gb"),
+        ("GeForce GTX TITAN X", "gtxtitanx-12gb"),
+        ("NVIDIA RTX PRO 5000 Blackwell", "rtxpro5000-48gb"),
+        ("NVIDIA GB10", "gb10-128gb"),
     ],
 )
 def test_names_as_tools_print_them(name: str, expected: str) -> None:
