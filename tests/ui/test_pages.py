@@ -322,7 +322,9 @@ def test_a_models_config_is_answered_by_pasting_it() -> None:
     config = {"model_type": "llama", "hidden_size": 8192, "intermediate_size": 22016, "num_attention_heads": 64, "num_hidden_layers": 80,
               "vocab_size": 32000, "_name_or_path": "/home/me/llama"}  # fmt: skip
     at = app().run()
-    launch = "accelerate launch --num_processes 4 src/train_sft.py --model_name_or_path our-org/our-65b --finetuning_type lora --per_device_train_batch_size 1\n"
+    launch = (
+        "accelerate launch --num_processes 4 src/train_sft.py --model_name_or_path our-org/our-65b --finetuning_type lora --per_device_train_batch_size 1\n"
+    )
     at.text_area(key="pasted").input(launch + ERROR)
     next(b for b in at.button if b.label == "Diagnose").click().run()
     assert at.session_state.report.next_question.field == "model.config" and not at.metric
