@@ -17,7 +17,7 @@ from advisor import knowledge
 
 # mirrors repeat a model's name with a suffix that says how it is stored; the shape is the same
 _STORED_AS = re.compile(
-    r"(?:[-_.](?:unsloth|bnb|4bit|8bit|dynamic|gptq|awq|int4|int8|fp8|fp16|bf16|gguf|hf|w4a16|w8a8|q4_k_m|nf4|mxfp4|exl2|quantized|fp8-dynamic))+$",
+    r"(?:[-_.](?:unsloth|bnb|4bit|8bit|dynamic|gptq|awq|int4|int8|fp8|fp16|bf16|gguf|hf|w4a16|w8a8|q4_k_m|nf4|mxfp4|exl2|quantized|dequantized|linearized|nvfp4|dcp|fp8-dynamic))+$",
     re.IGNORECASE,
 )
 _AT_STEP = re.compile(r"-intermediate-step-[\w.-]{1,40}$")  # checkpoints of one run: TinyLlama-1.1B-intermediate-step-715k-1.5T
