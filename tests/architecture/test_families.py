@@ -187,3 +187,13 @@ def test_gemma_4_has_wider_heads_on_full_attention_and_its_towers_are_counted() 
     assert alone.vision == ()
     assert (architecture.vision[0].count, architecture.vision_hidden) == (16, 768)  # Gemma4VisionConfig's defaults
     assert architecture.parameters > alone.parameters + 200_000_000  # the conformer alone has more
+
+
+def test_llama_3_2_vision_has_layers_that_attend_to_images_among_the_others() -> None:
+    architecture = known("meta-llama/Llama-3.2-11B-Vision-Instruct")
+    own, across = architecture.blocks
+    assert (own.count, across.count, across.places[:3]) == (32, 8, (3, 8, 13))
+    assert across.qk_norm and not own.qk_norm
+    assert [b.count for b in architecture.vision] == [32, 8]
+    assert architecture.embedding_parameters == (128_256 + 8) * 4096  # image tokens, which the head cannot say
+    assert "tiles" in architecture.undescribed

@@ -18,6 +18,7 @@ _MODULES: dict[str, str] = {
     "nemotron_h": "nemotron_h",
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4 gemma4_text",
+    "mllama": "mllama mllama_text_model",
     "encoders": "bert roberta xlm-roberta deberta-v2 electra distilbert modernbert camembert",
     "seq2seq": "t5 mt5 umt5 longt5 bart mbart whisper m2m_100 pegasus marian plbart mvp blenderbot blenderbot-small",
     "vision": "qwen2_vl qwen2_5_vl qwen3_vl qwen3_vl_moe qwen3_5 qwen3_5_moe gemma3 paligemma llava llava_next mistral3 "
