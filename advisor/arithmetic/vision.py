@@ -21,6 +21,9 @@ from advisor.ledger import Holding
 MERGE = {"internvl_chat": 4, "glm4v": 4}  # patches that become one token of the text, of families whose images are not known here
 UNTIL_LOSS = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD})
 UNTIL_BACKWARD = UNTIL_LOSS | {at.BACKWARD_LAST, at.BACKWARD_FIRST}
+UNTIL_END = at.COMPUTE
+WINDOWED = ("qwen2_5_vl", "qwen2_5_omni")
+ON_TRAINER = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift", "unsloth"})
 SOURCE = "autograd's saved tensors of the tower's blocks; its own norms, gated or plain MLP, attention without a score matrix"
 ERROR = "an eager tower's scores are not counted"
 PIXEL = 4  # processors give fp32
@@ -49,6 +52,7 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     trained = tower_of(ctx.job) == "trained"
     yield from _pixels(ctx, patches, trained=trained and ctx.method not in ADAPTED)
     passed = trained or asked_of_inputs(ctx)
+    yield from _leaves(ctx, patches)
     learns = ctx.method not in ADAPTED and (trained or not projects(ctx.arch, ctx.job))
     if passed or learns:
         yield from _projector(ctx, tokens, learns=learns or trained)
@@ -113,13 +117,37 @@ def _projector(ctx: Context, tokens: int, *, learns: bool) -> Iterator[Holding]:
     yield Holding("activations", "projection of the images", tokens * each, UNTIL_BACKWARD, "tokens x bytes a token", values, SOURCE)
 
 
+def _leaves(ctx: Context, patches: int) -> Iterator[Holding]:
+    """Embeddings of which gradients are asked without a trained table: leaves of the graph, whose gradient nodes hold them until backward reaches them.
+
+    Those of the tokens, before the images are put among them (masked_scatter gives a new tensor); those of the patches where their order is
+    changed after it, which Qwen2.5-VL's windows do (modeling_qwen2_5_vl ``permute_input_for_window_attn``).
+    """
+    if not asked_of_inputs(ctx) or ctx.method not in ADAPTED:
+        return
+    windowed = ctx.arch.model_type.startswith(WINDOWED)
+    size = (ctx.tokens * ctx.arch.hidden + (patches * ctx.arch.vision_hidden if windowed else 0)) * ctx.compute
+    values = {"tokens": ctx.tokens, "hidden size": ctx.arch.hidden, "patches": patches if windowed else 0, "tower's hidden size": ctx.arch.vision_hidden}
+    formula = "(tokens x hidden size + patches x tower's hidden size) x bytes"
+    yield Holding("activations", "embeddings that gradients are asked of", size, UNTIL_END, formula, values, SOURCE)
+
+
+def _batches(ctx: Context) -> int:
+    """Micro batches whose inputs are on the card at once: transformers' Trainer collects a step's since 4.46, and accelerate has put each on the device.
+
+    Source: trainer.py ``get_batch_samples``; accelerate data_loader.py ``DataLoaderShard.__iter__``, send_to_device before the batch is given.
+    """
+    return ctx.accumulation if ctx.framework in ON_TRAINER and ctx.at_least("transformers", 4, 46) else 1
+
+
 def _pixels(ctx: Context, patches: int, *, trained: bool) -> Iterator[Holding]:
-    """The images as the data loader brings them, fp32, which the loop names until the backward pass; and what the patches' convolution keeps of them."""
+    """The images as the data loader brings them, fp32, which the loop names until the next batch; and what the patches' convolution keeps of them."""
     kernel = next((t for t in ctx.arch.outer if t.role == "vision" and len(t.shape) in (4, 5)), None)
     each = (kernel.elements // kernel.shape[0] if kernel is not None else 0) * PIXEL
-    values = {"patches": patches, "bytes a patch": each}
-    source = "transformers image processors"
-    yield Holding("activations", "pixels", patches * each, UNTIL_LOSS, "patches x channels x frames x patch x patch x 4", values, source)
+    batches = _batches(ctx)
+    values = {"micro batches": batches, "patches": patches, "bytes a patch": each}
+    formula = "micro batches x patches x channels x frames x patch x patch x 4"
+    yield Holding("activations", "pixels", batches * patches * each, at.COMPUTE, formula, values, "transformers image processors; trainer.py get_batch_samples")
     if trained and ctx.compute < PIXEL:
         narrow = each // PIXEL * ctx.compute
         values = {"patches": patches, "bytes a patch": narrow}

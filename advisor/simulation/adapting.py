@@ -8,7 +8,7 @@ import torch
 
 from advisor.arithmetic.fates import ACTIVE
 from advisor.job import Job
-from advisor.simulation import placing
+from advisor.simulation import images, placing
 from advisor.simulation.patching import patched
 from advisor.simulation.quantising import DTYPES
 from advisor.simulation.request import CannotProbe
@@ -47,6 +47,9 @@ def trainable(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
         modules_to_save=list(job.method.modules_to_save or ()) or None,
         task_type="CAUSAL_LM",
     )
+    spared = images.spared(model, job)
+    if spared:
+        settings.exclude_modules = set(spared)  # peft has it since 0.14
     from advisor.simulation.standins import gptq
 
     with torch.device(device), patched([(peft.tuners.lora.model, "dispatch_gptq", gptq.dispatch)]):

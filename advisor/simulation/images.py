@@ -18,6 +18,7 @@ from advisor.simulation.request import CannotProbe
 GRIDS = frozenset({"qwen2_vl", "qwen2_5_vl", "qwen3_vl"})  # patches in one row, with a grid [time, height, width] an image
 WHOLE = frozenset({"llava", "gemma3", "paligemma"})  # images of one size [channels, height, width]
 TOWERS = ("visual", "vision_tower", "vision_model")
+PROJECTORS = ("multi_modal_projector", "connector")
 CHANNELS = 3
 
 
@@ -41,6 +42,18 @@ def expected(job: Job) -> VisionTokens | None:
 def tower_of(model: torch.nn.Module) -> torch.nn.Module | None:
     """The model's vision tower, without the projection behind it."""
     return next((module for name, module in model.named_modules() if name.rpartition(".")[2] in TOWERS), None)
+
+
+def spared(model: torch.nn.Module, job: Job) -> list[str]:
+    """Modules of a frozen tower and of the projection behind it: adapters are put on neither, whatever names or kinds of modules are targeted.
+
+    So LLaMA-Factory (find_all_linear_modules) and ms-swift (get_multimodal_target_regex) call it frozen; plain peft adapts what it finds, which is ``trained``.
+    """
+    if job.model.vision is None or job.model.vision.tower != "frozen":
+        return []
+    roots = [name for name, _ in model.named_modules() if name.rpartition(".")[2] in (*TOWERS, *PROJECTORS)]
+    inside = tuple(f"{name}." for name in roots)
+    return [name for name, module in model.named_modules() if name.startswith(inside) and not any(module.children())]
 
 
 def settle(model: Any, job: Job) -> None:

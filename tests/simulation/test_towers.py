@@ -64,7 +64,7 @@ def run_of(kind: str, tower: str, method: dict[str, Any], checkpointing: str) ->
 
 CASES: list[tuple[str, dict[str, Any], str]] = [
     ("trained", {"kind": "full"}, "none"), ("trained", {"kind": "full"}, "full"), ("frozen", {"kind": "full"}, "none"), ("frozen", {"kind": "full"}, "full"),
-    ("trained", LORA, "none"),
+    ("trained", LORA, "none"), ("frozen", LORA, "none"), ("frozen", LORA, "full"), ("trained", LORA, "full"),
 ]  # fmt: skip
 
 
@@ -81,3 +81,13 @@ def test_a_tower_that_is_frozen_has_neither_states_nor_adapters() -> None:
     assert frozen["optimizer"] < 0.6 * whole["optimizer"]
     adapted, text_alone = (estimate(run_of("qwen2_vl", tower, LORA, "full")).by_part("step.update") for tower in ("trained", "frozen"))
     assert 0 < text_alone["optimizer"] < 0.6 * adapted["optimizer"]
+
+
+def test_images_of_all_of_a_step_s_micro_batches_are_on_the_card() -> None:
+    def pixels(versions: dict[str, str], **framework: Any) -> int:
+        run = run_of("qwen2_vl", "frozen", LORA, "full").but(batch={"gradient_accumulation": 8}, framework={"versions": versions, **framework})
+        return next(h.bytes for h in estimate(run).alive("backward.last-block") if h.name == "pixels")
+
+    each = pixels({"transformers": "4.45.0"})
+    assert each == pixels({"transformers": "5.24.0"}, name="custom")
+    assert pixels({"transformers": "4.46.0"}) == 8 * each  # trainer.py get_batch_samples
