@@ -13,14 +13,16 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 Bounds = tuple[tuple[str, str], ...]  # package, specifier: (("transformers", ">=4.46,<5"),)
-_LOWEST, _HIGHEST = Version("0"), Version("9999")
+Place = tuple[Version, int]  # just before a version (0) or just behind it (1)
+_LOWEST, _HIGHEST = (Version("0"), 0), (Version("9999"), 0)
+_PLACES = {">=": 0, ">": 1, "<": 0, "<=": 1}
 
 
 class Range(Struct, frozen=True):
-    """Versions from ``low`` on, below ``high``."""
+    """Versions from one place to another: ``>4.36`` begins just behind 4.36, ``>=4.36`` just before it."""
 
-    low: Version
-    high: Version
+    low: Place
+    high: Place
 
 
 def holds(bound: str, wanted: str) -> bool | None:
@@ -42,10 +44,11 @@ def range_of(specifier: str) -> Range | None:
     except (InvalidSpecifier, InvalidVersion):
         return None
     for operator, version in parts:
-        if operator in (">=", ">"):
-            low = max(low, version)
-        elif operator in ("<", "<="):
-            high = min(high, version)
-        else:
+        if operator not in _PLACES:
             return None
+        place = (version, _PLACES[operator])
+        if operator.startswith(">"):
+            low = max(low, place)
+        else:
+            high = min(high, place)
     return Range(low, high) if low < high else None  # two runs in one text: nothing is known of either

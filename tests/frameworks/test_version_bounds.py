@@ -39,3 +39,17 @@ def test_a_default_that_needs_a_known_version_is_no_alternative_where_it_is_not(
 
 def test_what_only_later_releases_do_is_excluded_by_a_bound() -> None:
     assert {rule.value for rule in rules("trl", bounds=(("transformers", "<4.52"),))["activations.checkpointing"]} == {"none"}
+
+
+@pytest.mark.parametrize(
+    ("bound", "wanted", "answer"),
+    [
+        (">4.36", "<=4.36", False),
+        (">=4.36", "<=4.36", None),  # 4.36 itself is in both
+        ("<=4.36", ">4.36", False),
+        (">4.36,<5", ">=4.36,<5", True),
+        (">=4.36,<5", ">4.36,<5", None),
+    ],
+)
+def test_whether_the_edge_belongs_to_it_is_heard(bound: str, wanted: str, answer: bool | None) -> None:
+    assert holds(bound, wanted) is answer
