@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from advisor.arithmetic import halves, settings, vision
 from advisor.arithmetic import moments as at
-from advisor.arithmetic import settings, vision
 from advisor.arithmetic.blocks.altup import streams
 from advisor.arithmetic.blocks.block import settled
 from advisor.arithmetic.blocks.cached import stranded
@@ -43,6 +43,7 @@ _MOST_KNOWN = 2048
 def holdings(ctx: Context) -> Iterator[Holding]:
     """Saved activations, checkpoints, and the temporaries of the block that runs, for the text blocks of this rank."""
     yield from vision.holdings(ctx)
+    yield from halves.holdings(ctx)
     yield from _own_embeddings(ctx)
     yield from _streams(ctx)
     yield from _normed_embeddings(ctx)

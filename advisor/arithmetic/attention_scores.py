@@ -41,6 +41,7 @@ NATIVE_GROUPS_SINCE = (4, 54)  # transformers' sdpa_attention_forward passes ena
 # Families with a forward pass of Unsloth's own (unsloth models/{llama,mistral,qwen2,qwen3,qwen3_moe,gemma,granite,cohere,falcon_h1}.py): flash-attn's
 # kernel where it is installed (cards from 8.0 on), else xformers', which Unsloth requires, on keys and values repeated to all heads; no mask in training.
 UNSLOTH = frozenset({"llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "gemma", "granite", "cohere", "falcon_h1"})
+POSITIONED = frozenset({"t5", "mt5", "umt5"})  # scaled_dot_product_attention is given positions as numbers to add (integrations/sdpa_attention.py)
 FLASH_HEAD = 256  # largest head size of flash attention (flash_api.cpp; sdp_utils.cpp check_head_dim_size_flash)
 
 
@@ -177,10 +178,17 @@ def sdpa(ctx: Context, block: Block) -> tuple[Kernel, bool]:
         return "math", masked
     if ctx.source == "huggingface" and ctx.arch.model_type in BROADCASTS and block.kv_heads == 1 < block.heads:
         return "math", masked
+    if positioned(ctx):
+        return "efficient", masked
     equal = block.head_dim == block.v_head_dim
     if sixteen and not masked and not old and equal and block.head_dim <= FLASH_HEAD:
         return "flash", False
     return ("math", False) if native_groups(ctx, block) and not masked else ("efficient", masked)
+
+
+def positioned(ctx: Context) -> bool:
+    """Whether positions are added to the scores, which no kernel but the memory-efficient one takes (T5 since it knows sdpa)."""
+    return ctx.source == "huggingface" and ctx.arch.model_type in POSITIONED and ctx.attention == "sdpa" and not eager_only(ctx)
 
 
 def overlaid(ctx: Context) -> bool:

@@ -213,6 +213,7 @@ def _final(ctx: Context) -> Iterator[Holding]:
     plain = "rmsnorm" in ctx.kernels or (ctx.arch.norm == "layernorm" and kind is None)
     normalised = (4 if kind in ("rms-wide", "layer-wide") else 0 if kind == "layer-float" else stream) if trained and not plain else 0
     inputs = stream if plain else 8 if kind == "layer-wide" else 4  # centred for the variance and for the quotient
+    inputs += stream if kind == "rms-both" and stream < 4 and not plain and not ctx.autocast else 0
     saved = trained or any(i.fate == "trained" and i.role == "head" for i in ctx.counts.outer.items)
     each: float = inputs + normalised + (stream if saved else 0)
     if ctx.sequence_parallel and not ctx.is_megatron:  # the norm works on a rank's part; the head's input is gathered

@@ -8,13 +8,14 @@ from typing import Literal
 from msgspec import Struct
 
 RotaryStyle = Literal["none", "plain", "joined", "wide"]
-NormStyle = Literal["rms", "rms-wide", "layer", "layer-wide", "layer-float"]
+NormStyle = Literal["rms", "rms-both", "rms-wide", "layer", "layer-wide", "layer-float"]
 
 
 class Traits(Struct, frozen=True):
     """``rotary``: how positions are applied: ``joined`` rotates a part and concatenates it with the rest (the kernel's output then needs a
-    copy into the order of heads), ``wide`` in fp32. ``norm``: ``rms-wide`` multiplies by the weight in fp32, ``layer-wide`` is a layer norm
-    written out in fp32. ``post``: the norms follow attention and MLP and nothing precedes them.
+    copy into the order of heads), ``wide`` in fp32. ``norm``: ``rms-wide`` multiplies by the weight in fp32, ``rms-both``
+    squares an fp32 copy and scales the input itself (modeling_t5 T5LayerNorm), ``layer-wide`` is a layer norm written out in fp32.
+    ``post``: the norms follow attention and MLP and nothing precedes them.
     ``layer-float``: torch's own layer norm on an fp32 copy. ``wide_qk``: the query and key norms run over all heads' width.
     ``around``: a norm takes the sum of branch and residual (BERT).
     """
@@ -67,7 +68,7 @@ _WRITTEN_OUT = {"gpt_oss": "clamped", "apertus": "xielu in Python", "bloom": "ge
 def of(model_type: str) -> Traits:
     """The traits of a family; plain Llama-like where the family has none of them."""
     norm: NormStyle | None = "rms-wide" if model_type in _WIDE_WEIGHT else "layer-wide" if model_type in _WIDE_LAYER else None
-    norm = "layer-float" if model_type in _FLOAT_LAYER else norm
+    norm = "layer-float" if model_type in _FLOAT_LAYER else "rms-both" if model_type in _INNER_DROPOUT else norm
     rotary: RotaryStyle = "joined" if model_type in _PARTIAL else "wide" if model_type in _WIDE_LAYER or model_type in _FLOAT_LAYER else "plain"
     return Traits(
         rotary=rotary, norm=norm, post=model_type in _POST, wide_qk=model_type in _POST or model_type in ("olmoe", "minimax_m2"),

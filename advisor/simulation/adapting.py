@@ -49,7 +49,7 @@ def trainable(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
     )
     spared = images.spared(model, job)
     if spared:
-        settings.exclude_modules = set(spared)  # peft has it since 0.14
+        settings.exclude_modules = spared  # peft has it since 0.14
     from advisor.simulation.standins import gptq
 
     with torch.device(device), patched([(peft.tuners.lora.model, "dispatch_gptq", gptq.dispatch)]):

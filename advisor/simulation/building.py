@@ -20,7 +20,9 @@ from advisor.simulation.request import SAID, CannotProbe
 from advisor.simulation.standins import packages, torchtitan
 
 ATTENTION = {"eager": "eager", "sdpa": "sdpa", "flash-2": "flash_attention_2", "flash-3": "flash_attention_2"}
-ENCODER_DECODER = frozenset({"t5", "mt5", "bart", "whisper"})
+ENCODER_DECODER = frozenset({
+    "t5", "mt5", "umt5", "longt5", "bart", "mbart", "m2m_100", "pegasus", "marian", "plbart", "mvp", "blenderbot", "blenderbot-small", "whisper",
+})  # fmt: skip
 CLASSIFIERS = frozenset({"bert", "roberta", "deberta-v2", "modernbert"})
 PLAIN = frozenset({"custom", "torchtitan"})  # who may wrap blocks as torchtitan does
 MAX_LAYERS = 2000

@@ -1,4 +1,4 @@
-"""Encoders that classify, and BART, of four layers: the estimate against the probe, checkpointed or not."""
+"""Encoders that classify, and encoder-decoders, of a few layers: the estimate against the probe, checkpointed or not."""
 
 from __future__ import annotations
 
@@ -19,8 +19,16 @@ transformers = pytest.importorskip("transformers", minversion="5.24", reason="th
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 SECONDS, WITHIN, LAYERS = 120, 0.03, 4
-DEPTHS = frozenset({"num_hidden_layers", "encoder_layers", "decoder_layers"})
-MORE: dict[str, dict[str, Any]] = {"roberta": {"max_position_embeddings": 514, "type_vocab_size": 1}}  # as in every checkpoint's config, not in the class's
+DEPTHS = frozenset({"num_hidden_layers", "encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers"})
+TRANSLATE = ("bart", "mbart", "pegasus", "t5", "mt5")
+METHODS: dict[str, dict[str, Any]] = {
+    "whole": {}, "autocast": {"precision": {"weights": "fp32", "compute": "bf16", "mixed": "autocast"}},
+    "lora": {"method": {"kind": "lora", "rank": 16, "targets": "all-linear", "adapter_dtype": "bf16"}},
+}  # fmt: skip
+MORE: dict[str, dict[str, Any]] = {  # as in every checkpoint's config, not in the class's
+    "roberta": {"max_position_embeddings": 514, "type_vocab_size": 1},
+    "t5": {"d_model": 768, "num_heads": 12, "d_ff": 3072}, "mt5": {"d_model": 768, "num_heads": 12, "d_ff": 2048, "vocab_size": 32128},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -32,20 +40,27 @@ def session() -> Iterator[Session]:
 def config(kind: str) -> dict[str, Any]:
     known = json.loads(transformers.CONFIG_MAPPING[kind]().to_json_string(use_diff=False))
     small = {name: LAYERS if name in DEPTHS else value for name, value in known.items() if name not in ("layer_types", "architectures", "transformers_version")}
-    head = {} if kind == "bart" else {"architectures": ["ForSequenceClassification"]}
+    head = {} if kind in TRANSLATE else {"architectures": ["ForSequenceClassification"]}
     return {**small, **MORE.get(kind, {}), **head, "model_type": kind}
 
 
-@pytest.mark.parametrize("kind", ["bert", "roberta", "deberta-v2", "modernbert", "bart"])
+CASES = [(kind, "whole") for kind in ("bert", "roberta", "deberta-v2", "modernbert", *TRANSLATE)] + [
+    (kind, method) for kind in ("t5", "mt5", "mbart") for method in ("autocast", "lora")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "method"), CASES)
 @pytest.mark.parametrize("checkpointing", ["none", "full"])
-def test_estimate_and_probe_agree(kind: str, checkpointing: str, session: Session) -> None:
-    versions = {name: metadata.version(name) for name in ("torch", "transformers", "accelerate")}
+def test_estimate_and_probe_agree(kind: str, method: str, checkpointing: str, session: Session) -> None:
+    versions = {name: metadata.version(name) for name in ("torch", "transformers", "peft", "accelerate")}
     job: dict[str, Any] = {
         "version": 1, "model": {"config": config(kind)}, "method": {"kind": "full"}, "precision": {"weights": "bf16", "compute": "bf16", "mixed": "none"},
         "optimizer": {"name": "adamw", "implementation": "foreach"}, "batch": {"micro_batch": 16, "seq_len": 512, "packed": True},
         "activations": {"checkpointing": checkpointing, "attention": "sdpa"}, "hardware": {"gpu": "h100-80gb"},
         "framework": {"name": "hf-trainer", "versions": versions},
     }  # fmt: skip
+    for section, values in METHODS[method].items():
+        job[section] = {**job[section], **values}
     run = resolve(read_job(job))
     probed = asked_of(session, run, timeout=SECONDS, say=lambda _: None).ledger
     assert estimate(run).peak().bytes == pytest.approx(probed.peak().bytes, rel=WITHIN)

@@ -49,6 +49,7 @@ def rms_norm(tape: Tape, s: Setting, x: Value, name: str, *, width: float | None
 
     Hugging Face (modeling_llama.LlamaRMSNorm): casts to fp32, saves the fp32 input (pow and mul), the statistic, and, where the weight
     trains, the normalised tensor in the input's dtype. Gemma, Olmo 2 and others multiply by the weight in fp32 and cast last.
+    T5 scales the input itself, which it saves beside the copy (modeling_t5 T5LayerNorm).
     Fused (liger ops/rms_norm.py): saves the input as it came and one fp32 statistic a row; its backward writes in place. ``bare``: no weight.
     """
     trains = s.trained and not bare
@@ -60,7 +61,15 @@ def rms_norm(tape: Tape, s: Setting, x: Value, name: str, *, width: float | None
     wide = cast(tape, x, 4, f"{name} input as fp32")
     one = tokens(4 * x.width)
     normed = tape.run(
-        f"{name} scale", (wide,), x.width, 4, saves=(wide,), keeps=(stat,), forward=one, backward=tokens(12 * x.width), label=f"{name} normalised"
+        f"{name} scale",
+        (wide,),
+        x.width,
+        4,
+        saves=(wide, x) if s.norm_kind == "rms-both" else (wide,),
+        keeps=(stat,),
+        forward=one,
+        backward=tokens(12 * x.width),
+        label=f"{name} normalised",
     )
     if bare:
         return cast(tape, normed, x.element, f"{name} output")
