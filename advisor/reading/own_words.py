@@ -37,10 +37,16 @@ _STORE = lazily(r"ObjectStoreFullError", re.IGNORECASE)
 _ACTOR = lazily(r"(?:actor|worker) died unexpectedly before finishing", re.IGNORECASE)
 _WORKER = lazily(r"subprocesses has abruptly died|process pool was terminated abruptly", re.IGNORECASE)
 _HOST = lazily(r"(?:malloc|realloc) of size (\d{1,20}) failed|memory allocation of (\d{1,20}) bytes failed|ArrowMemoryError", re.IGNORECASE)
+# the words as what somebody read or asks about: "I read that 'No executable batch size found' means ..."
+_ASKED_BEFORE = lazily(r"\b(?:read|heard|know|docs?|documentation|says|what does|what is|whether|when|if)\b[^.!?\n]{0,60}$", re.IGNORECASE)
+_MEANS = lazily(r"[^.!?\n]{0,40}?[\"'`\u201d]?,? (?:means?|meant|would mean|is (?:printed|raised|shown) (?:when|if))\b", re.IGNORECASE)
 
 
 def read_failure(text: str) -> Found | None:
-    """The card's or the host's shortage; ``details``: what the words say was tried or lost."""
+    """The card's or the host's shortage; ``details``: what the words say was tried or lost. None where they are only spoken about."""
+    said = HEAD.search(text)
+    if said is not None and (_ASKED_BEFORE.search(text[max(0, said.start() - 80) : said.start()]) or _MEANS.match(text[said.end() : said.end() + 80])):
+        return None
     if _ONE.search(text) is not None:
         return Found("gpu-memory", details=(("what", "one sample"),))
     if _CACHE.search(text) is not None:

@@ -23,6 +23,7 @@ from advisor.reading.mentions import only_mentioned
 from advisor.reading.merge import GUESS, PRINTED, Ranked, merge, rank_of
 from advisor.reading.ordering import ordered
 from advisor.reading.progress import with_loose, with_progress
+from advisor.reading.restated import without_restatements
 from advisor.reading.rule_lines import lines_of
 from advisor.reading.schedulers import ended_by_scheduler
 from advisor.reading.snapshot.telling import Told, joined
@@ -71,7 +72,8 @@ def read(items: Sequence[tuple[str, bytes | str | Path]], *, seconds: float | No
         gathered.failures.extend(failure for item in gathered.excerpts for failure in ended_by_scheduler(item))
     if not gathered.samples:
         gathered.samples.extend(printed_by_code.samples_of(gathered.excerpts))
-    failures = with_progress(with_loose(ordered(list(joined(tuple(gathered.failures), told)), gathered.stamps), gathered.loose), gathered.excerpts)
+    shown = without_restatements(joined(tuple(gathered.failures), told))
+    failures = with_progress(with_loose(ordered(shown, gathered.stamps), gathered.loose), gathered.excerpts)
     failures = serving.with_cache(failures, gathered.excerpts)
     if (serves := serving.served(gathered.excerpts)) is not None:
         gathered.seen_keys.append(serves)

@@ -124,7 +124,7 @@ RULE = Rule(
             "'Switching to float32 training since model cannot work with float16'",
             pattern=(
                 r"[Uu]pcast(ed|ing)? (of )?(low precision|all)|parameters? (was|were) (up)?cast to (fp|"
-                r"float)32|\b[Ss]witching to (?:float32|fp32) training\b"
+                r"float)32|\b[Ss]witching to (?:float32|fp32) training since\b"
             ),
         ),
         Mark(
