@@ -127,6 +127,7 @@ class Architecture(Struct, frozen=True, dict=True):
     softcap_logits: float | None = None
     causal: bool = True
     encoder_decoder: bool = False
+    sources: int = 0  # positions that the encoder always has, whatever the text's length (Whisper: 1,500 of 30 seconds); 0: as many as the text
     residual_fp32: bool = False
     rotary: bool = True
     classes: int | None = None  # sequence classification instead of a language head

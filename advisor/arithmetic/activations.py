@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from advisor.arithmetic import halves, settings, vision
+from advisor.arithmetic import halves, hearing, settings, vision
 from advisor.arithmetic import moments as at
 from advisor.arithmetic.blocks.altup import streams
 from advisor.arithmetic.blocks.block import settled
@@ -44,13 +44,17 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     """Saved activations, checkpoints, and the temporaries of the block that runs, for the text blocks of this rank."""
     yield from vision.holdings(ctx)
     yield from halves.holdings(ctx)
+    yield from hearing.holdings(ctx)
     yield from _own_embeddings(ctx)
     yield from _streams(ctx)
     yield from _normed_embeddings(ctx)
     if not ctx.blocks:
         return
     put = _Put(ctx)
-    counted = [(settled(block, ctx.arch.hidden, s), n) for block, layers in ctx.blocks for s, n in settings.parts(ctx, block, layers)]
+    here = [(block, layers) for block, layers in ctx.blocks if block.cross or not hearing.hears(ctx)]
+    counted = [(settled(block, ctx.arch.hidden, s), n) for block, layers in here for s, n in settings.parts(ctx, block, layers)]
+    if not counted:
+        return
     last, step = put.heaviest(counted)
     inside = ctx.checkpointing == "full"
     others = 0

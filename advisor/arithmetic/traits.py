@@ -32,6 +32,7 @@ class Traits(Struct, frozen=True):
     wide_weights: bool = False  # the router gives its weights as fp32, which widens the experts' output
     all_experts: bool = False  # every expert computes every token, those not chosen on zeros (modeling_llama4 Llama4TextMoe)
     parts_copied: bool = False  # query, key and value are taken out of a fused projection by copies, not views (modeling_codegen: interleaved shards)
+    heads_first: bool = False  # query, key and value are made contiguous heads first, so the kernel's output is too (modeling_whisper WhisperAttention)
     wide_scores: bool = False  # queries and keys are made fp32 before their product (modeling_gpt_neo GPTNeoSelfAttention._attn)
     returns_weights: bool = False  # eager code whose block returns its attention weights whether asked for or not (modeling_{bloom,mpt,gpt_neo})
     inner_dropout: bool = False  # dropout between activation and down projection too (modeling_t5 T5DenseGatedActDense)
@@ -75,5 +76,6 @@ def of(model_type: str) -> Traits:
         around=model_type in _AROUND, activation=_WRITTEN_OUT.get(model_type, ""), value_norm=model_type in _VALUE_NORM, bare_qk=model_type in _BARE_QK,
         wide_router=model_type in _WIDE_ROUTER, wide_weights=model_type in _WIDE_WEIGHTS,
         all_experts=model_type in _BARE_QK, inner_dropout=model_type in _INNER_DROPOUT,
-        parts_copied=model_type == "codegen", wide_scores=model_type == "gpt_neo", returns_weights=model_type in _RETURNS_WEIGHTS,
+        parts_copied=model_type == "codegen",
+        heads_first=model_type == "whisper", wide_scores=model_type == "gpt_neo", returns_weights=model_type in _RETURNS_WEIGHTS,
     )  # fmt: skip

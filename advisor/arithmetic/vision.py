@@ -10,6 +10,7 @@ from advisor.architecture import Block, ConfigError
 from advisor.architecture.vision_tokens import vision_tokens
 from advisor.arithmetic import moments as at
 from advisor.arithmetic import settings
+from advisor.arithmetic.batches import on_card
 from advisor.arithmetic.blocks.block import settled
 from advisor.arithmetic.blocks.setting import Setting
 from advisor.arithmetic.blocks.tape import Size
@@ -23,7 +24,6 @@ UNTIL_LOSS = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD})
 UNTIL_BACKWARD = UNTIL_LOSS | {at.BACKWARD_LAST, at.BACKWARD_FIRST}
 UNTIL_END = at.COMPUTE
 WINDOWED = ("qwen2_5_vl", "qwen2_5_omni")
-ON_TRAINER = frozenset({"hf-trainer", "trl", "axolotl", "llama-factory", "ms-swift", "unsloth"})
 SOURCE = "autograd's saved tensors of the tower's blocks; its own norms, gated or plain MLP, attention without a score matrix"
 ERROR = "an eager tower's scores are not counted"
 PIXEL = 4  # processors give fp32
@@ -132,19 +132,11 @@ def _leaves(ctx: Context, patches: int) -> Iterator[Holding]:
     yield Holding("activations", "embeddings that gradients are asked of", size, UNTIL_END, formula, values, SOURCE)
 
 
-def _batches(ctx: Context) -> int:
-    """Micro batches whose inputs are on the card at once: transformers' Trainer collects a step's since 4.46, and accelerate has put each on the device.
-
-    Source: trainer.py ``get_batch_samples``; accelerate data_loader.py ``DataLoaderShard.__iter__``, send_to_device before the batch is given.
-    """
-    return ctx.accumulation if ctx.framework in ON_TRAINER and ctx.at_least("transformers", 4, 46) else 1
-
-
 def _pixels(ctx: Context, patches: int, *, trained: bool) -> Iterator[Holding]:
     """The images as the data loader brings them, fp32, which the loop names until the next batch; and what the patches' convolution keeps of them."""
     kernel = next((t for t in ctx.arch.outer if t.role == "vision" and len(t.shape) in (4, 5)), None)
     each = (kernel.elements // kernel.shape[0] if kernel is not None else 0) * PIXEL
-    batches = _batches(ctx)
+    batches = on_card(ctx)
     values = {"micro batches": batches, "patches": patches, "bytes a patch": each}
     formula = "micro batches x patches x channels x frames x patch x patch x 4"
     yield Holding("activations", "pixels", batches * patches * each, at.COMPUTE, formula, values, "transformers image processors; trainer.py get_batch_samples")

@@ -45,7 +45,7 @@ def trainable(model: torch.nn.Module, job: Job, device: str) -> torch.nn.Module:
         lora_dropout=job.method.dropout or 0.0,
         use_dora=kind == "dora",
         modules_to_save=list(job.method.modules_to_save or ()) or None,
-        task_type="CAUSAL_LM",
+        task_type=None if getattr(getattr(model, "config", None), "model_type", None) == "whisper" else "CAUSAL_LM",  # whose wrapper names input_ids
     )
     spared = images.spared(model, job)
     if spared:

@@ -136,7 +136,7 @@ def _from_config(config: Mapping[str, Any], job: Job, device: str, classes: int 
         parsed.decoder_start_token_id = getattr(parsed, "pad_token_id", None) or 0  # in every such checkpoint's config, not in the class's defaults
     auto: Any = transformers.AutoModelForCausalLM
     if model_type in ENCODER_DECODER:
-        auto = transformers.AutoModelForSeq2SeqLM
+        auto = transformers.AutoModelForSpeechSeq2Seq if model_type == "whisper" else transformers.AutoModelForSeq2SeqLM
     elif job.model.vision is not None or (hasattr(parsed, "vision_config") and type(parsed) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING):
         auto = transformers.AutoModelForImageTextToText
     elif classes is not None or (model_type in CLASSIFIERS and job.objective != "pretrain"):

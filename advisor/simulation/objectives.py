@@ -46,11 +46,34 @@ def inputs_of(recorder: Recorder, job: Job, model: Any) -> Any:
     """A batch as the data loader brings it: token ids, with images a dict of what the model is given."""
     if padding_free(job):
         return _one_row(recorder, job)
+    if (sound := _heard(recorder, job, model)) is not None:
+        return sound
     if images.expected(job) is None:
         tokens = tokens_of(job, recorder.device)
         recorder.see(tokens, "input")
         return {"input_ids": tokens, "labels": _classes(recorder, model, tokens)} if _classifies(model) else tokens
     given = images.batch(job, getattr(model, "module", model), recorder.device, sequences(job))
+    for value in given.values():
+        recorder.see(value, "input")
+    return given
+
+
+def _heard(recorder: Recorder, job: Job, model: Any) -> dict[str, torch.Tensor] | None:
+    """Log-mel features ``[sequences, mel bins, frames]`` of 30 seconds and the text's ids, for a model that hears; None for others.
+
+    fp32, as the feature extractor gives them; a model in 16 bit without autocast takes them in its own dtype only, so a script has cast them.
+    """
+    config: Any = next((module.config for module in model.modules() if hasattr(module, "config")), None)
+    if getattr(config, "model_type", None) != "whisper":
+        return None
+    frames = 2 * config.max_source_positions  # of the two convolutions the second halves them
+    weight = next(module.weight for name, module in model.named_modules() if name.endswith("encoder.conv1"))
+    with Recorder.paused():
+        dtype = torch.float32 if job.precision.mixed == "autocast" else weight.dtype
+        given = {
+            "input_features": torch.zeros(sequences(job), config.num_mel_bins, frames, dtype=dtype, device=recorder.device),
+            "labels": tokens_of(job, recorder.device),
+        }
     for value in given.values():
         recorder.see(value, "input")
     return given
@@ -93,7 +116,7 @@ def loss_of(forward: Forward, tokens: Any, job: Job, model: Any, reference: Forw
     if job.model.source == "torchtitan":
         return torchtitan.loss(forward, tokens, job), None
     given = tokens if isinstance(tokens, dict) else {"input_ids": tokens}
-    outputs = forward(**{"labels": given["input_ids"], **given})
+    outputs = forward(**(given if "labels" in given else {"labels": given["input_ids"], **given}))
     loss: torch.Tensor = outputs["loss"] if isinstance(outputs, dict) else outputs.loss
     return loss, outputs
 

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
 
 SECONDS, WITHIN, LAYERS = 120, 0.03, 4
 DEPTHS = frozenset({"num_hidden_layers", "encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers"})
-TRANSLATE = ("bart", "mbart", "pegasus", "t5", "mt5")
+TRANSLATE = ("bart", "mbart", "pegasus", "t5", "mt5", "whisper")
 METHODS: dict[str, dict[str, Any]] = {
     "whole": {}, "autocast": {"precision": {"weights": "fp32", "compute": "bf16", "mixed": "autocast"}},
     "lora": {"method": {"kind": "lora", "rank": 16, "targets": "all-linear", "adapter_dtype": "bf16"}},
@@ -28,6 +28,7 @@ METHODS: dict[str, dict[str, Any]] = {
 MORE: dict[str, dict[str, Any]] = {  # as in every checkpoint's config, not in the class's
     "roberta": {"max_position_embeddings": 514, "type_vocab_size": 1},
     "t5": {"d_model": 768, "num_heads": 12, "d_ff": 3072}, "mt5": {"d_model": 768, "num_heads": 12, "d_ff": 2048, "vocab_size": 32128},
+    "whisper": {"d_model": 768, **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 12), "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072},
 }  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def config(kind: str) -> dict[str, Any]:
 
 
 CASES = [(kind, "whole") for kind in ("bert", "roberta", "deberta-v2", "modernbert", *TRANSLATE)] + [
-    (kind, method) for kind in ("t5", "mt5", "mbart") for method in ("autocast", "lora")
+    (kind, method) for kind in ("t5", "mt5", "mbart", "whisper") for method in ("autocast", "lora")
 ]  # fmt: skip
 
 
@@ -55,7 +56,7 @@ def test_estimate_and_probe_agree(kind: str, method: str, checkpointing: str, se
     versions = {name: metadata.version(name) for name in ("torch", "transformers", "peft", "accelerate")}
     job: dict[str, Any] = {
         "version": 1, "model": {"config": config(kind)}, "method": {"kind": "full"}, "precision": {"weights": "bf16", "compute": "bf16", "mixed": "none"},
-        "optimizer": {"name": "adamw", "implementation": "foreach"}, "batch": {"micro_batch": 16, "seq_len": 512, "packed": True},
+        "optimizer": {"name": "adamw", "implementation": "foreach"}, "batch": {"micro_batch": 16, "seq_len": 448 if kind == "whisper" else 512, "packed": True},
         "activations": {"checkpointing": checkpointing, "attention": "sdpa"}, "hardware": {"gpu": "h100-80gb"},
         "framework": {"name": "hf-trainer", "versions": versions},
     }  # fmt: skip
@@ -64,3 +65,11 @@ def test_estimate_and_probe_agree(kind: str, method: str, checkpointing: str, se
     run = resolve(read_job(job))
     probed = asked_of(session, run, timeout=SECONDS, say=lambda _: None).ledger
     assert estimate(run).peak().bytes == pytest.approx(probed.peak().bytes, rel=WITHIN)
+
+
+def test_whisper_s_encoder_hears_30_seconds_whatever_the_text_s_length() -> None:
+    def peak(length: int) -> int:
+        job = {"version": 1, "model": {"config": config("whisper")}, "batch": {"micro_batch": 8, "seq_len": length}, "precision": {"weights": "bf16"}}
+        return sum(h.bytes for h in estimate(resolve(read_job(job))).alive("loss.backward") if h.name.startswith(("encoder", "features")))
+
+    assert peak(32) == peak(448) > 0

@@ -113,6 +113,7 @@ def _bart(keys: Keys) -> Architecture:
         attention_dropout=keys.fraction("attention_dropout"),
         hidden_dropout=keys.fraction("dropout"),
         encoder_decoder=True,
+        sources=keys.size("max_source_positions", default=1500) if whisper else 0,
         rotary=False,
     )
 

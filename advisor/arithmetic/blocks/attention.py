@@ -32,7 +32,7 @@ def attention(tape: Tape, s: Setting, block: Block, x: Value, hidden: float) -> 
     if s.value_norm and not shared:
         v = rms_norm(tape, s, v, "value norm", width=block.v_head_dim, bare=True)
     y = kernel(tape, s, q, k, v, heads, kv, d, block.v_head_dim)
-    if s.rotary == "joined" and s.kernel in FUSED and not s.laid_out:
+    if ((s.rotary == "joined" and s.kernel in FUSED) or (s.heads_first and s.kernel == "flash")) and not s.laid_out:
         y = tape.run("order of heads", (y,), y.width, y.element, label="attention output, tokens first")
     y = linear(tape, s, y, output_name(block), hidden)
     return dropout(tape, s, y, s.hidden_dropout, "attention output")

@@ -38,6 +38,7 @@ class Setting(Struct, frozen=True):
     norm_kind: str = "rms"  # rms, rms-both, rms-wide, layer, layer-wide, layer-float (traits.py)
     activation: str = "silu"
     rotary: str = "plain"  # none, plain, joined, wide (traits.py)
+    heads_first: bool = False  # query, key and value lie heads first, so that the kernel's output is copied into the order of tokens
     parts_copied: bool = False  # query, key and value are copied out of the fused projection
     laid_out: bool = False  # query, key and value are copied into the order that the kernel for rows without padding reads
     post: bool = False  # norms follow attention and MLP
