@@ -137,6 +137,12 @@ def sleeping_engine(run: Run) -> bool:
     return r is not None and r.placement != "separate" and r.engine != "hf" and r.sleep in ("level-1", "level-2")
 
 
+def is_skyrl(run: Run) -> bool:
+    """Whether the settings are SkyRL's, which is one of the frameworks that a job calls custom."""
+    named = run.facts.get("framework.name")
+    return run.job.framework.name == "custom" and named is not None and "skyrl" in f"{named.why} {named.text}".lower()
+
+
 def allocator_with(run: Run, **settings: Any) -> dict[str, Any]:
     """The allocator's settings with some changed."""
     return {**(run.job.framework.allocator or {}), **settings}

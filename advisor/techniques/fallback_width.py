@@ -119,13 +119,15 @@ def empty_cache(run: Run) -> Run | NotApplicable:
 @technique("expandable-segments", tier="fallback")
 def expandable_segments(run: Run) -> Run | NotApplicable:
     """Let the allocator grow segments in place, so that free memory does not split into blocks that are too small."""
-    from advisor.techniques.conditions import allocator_with, older, on_windows, sleeping_engine
+    from advisor.techniques.conditions import allocator_with, is_skyrl, older, on_windows, sleeping_engine
 
     allocator = run.job.framework.allocator or {}
     freed = cured(run, "fragmentation")
     if allocator.get("expandable_segments") is True and freed is None:
         return NotApplicable("expandable segments are on already")
-    if sleeping_engine(run) and run.job.framework.name != "verl":  # verl turns them off before its engine wakes (utils/device.py set_expandable_segments)
+    # verl turns them off before its engine wakes (utils/device.py set_expandable_segments); SkyRL's trainers have them to themselves: its engines are
+    # actors, so processes, of their own (ppo_base_config.yaml trainer.use_expandable_segments)
+    if sleeping_engine(run) and run.job.framework.name != "verl" and not is_skyrl(run):
         return NotApplicable("vLLM's sleep mode brings an allocator of its own (cumem), which refuses expandable segments")
     if run.job.framework.cuda_graphs:
         return NotApplicable("captured CUDA graphs hold their pool at fixed addresses; expandable segments with graphs were not safe in every release")

@@ -14,6 +14,7 @@ from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import guessed, share
 from advisor.rules.situation import QUANTISED, in_phase, weight_bytes
 from advisor.run import Run
+from advisor.techniques.conditions import is_skyrl
 from advisor.units import show
 
 # parameters are the fp32 masters, the compute copy is 16 bit; NeMo-RL's policy workers load fp32 whatever policy.precision is
@@ -40,10 +41,18 @@ def _loads(evidence: Evidence) -> bool:
     )
 
 
-def _by_design(run: Run) -> bool:
-    """Whether the framework keeps fp32 weights on purpose: as the masters that its optimizer steps (verl's FSDP engine where all weights are trained)."""
+_SKYRL = pattern(r"\bskyrl(?:_train)?\b", re.IGNORECASE)
+
+
+def _by_design(run: Run, evidence: Evidence) -> bool:
+    """Whether the framework keeps fp32 weights on purpose, as the masters that its optimizer steps.
+
+    verl's FSDP engine does where all weights are trained, and SkyRL's does (workers/fsdp/fsdp_worker.py: ``bf16=False``, "should always be in fp32").
+    """
     name = run.job.framework.name
-    return name in FP32_BY_DESIGN or (name == "verl" and run.job.method.kind == "full")
+    if name in FP32_BY_DESIGN or (name == "verl" and run.job.method.kind == "full"):
+        return True
+    return is_skyrl(run) or any(_SKYRL.search(frame.file) for frame in evidence.frames)
 
 
 def _less_held(run: Run, evidence: Evidence) -> str | None:
@@ -68,7 +77,7 @@ def _default(run: Run, evidence: Evidence) -> str | None:
     fact = run.facts.get("precision.weights")
     if run.job.precision.weights != "fp32" or run.job.method.base in QUANTISED or fact is None or fact.kind in ("stated", "read"):
         return None
-    if _by_design(run) or _dtype_given(evidence) or (fact.kind == "assumed" and run.job.model.name is None):
+    if _by_design(run, evidence) or _dtype_given(evidence) or (fact.kind == "assumed" and run.job.model.name is None):
         return None
     if evidence.failure is None and run.missing:
         return None  # nothing failed, and what a run of unknown size would take is unknown: no more than that a line is not there
@@ -255,7 +264,9 @@ RULE = Rule(
             "torch/nn/modules/module.py _apply -> convert -> t.to",
             pattern=r"nn/modules/module\.py:(convert|_apply)\b",
             on="frame",
-            when=lambda run, e: None if _by_design(run) or _cast_before(run, e) or (run.job.precision.weights in ("bf16", "fp16") and _sixteen(run, e)) else "",
+            when=lambda run, e: (
+                None if _by_design(run, e) or _cast_before(run, e) or (run.job.precision.weights in ("bf16", "fp16") and _sixteen(run, e)) else ""
+            ),
         ),
     ),
     fault=_fault,
