@@ -51,8 +51,8 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     Eager code adds one in the compute dtype; for ``scaled_dot_product_attention`` it is of truth values since :data:`TRUTH_SINCE`, of which
     each call makes a 16-bit one for the kernel (:func:`advisor.arithmetic.blocks.attention.kernel`).
     """
-    if ctx.source != "huggingface" or not ctx.blocks:
-        return
+    if ctx.source != "huggingface" or not ctx.arch.causal or ctx.arch.encoder_decoder:
+        return  # an encoder's is a row a sequence, [micro_batch, 1, 1, seq_len], until a batch is padded
     kinds = {(block.window is not None and ctx.seq_len >= block.window, *kernel_of(ctx, block)) for block, _ in ctx.blocks if block.heads}
     masks = {(sliding, 1 if kernel != "eager" and truth_masks(ctx) else ctx.compute) for sliding, kernel, masked in kinds if masked and kernel != "flash"}
     if not masks:

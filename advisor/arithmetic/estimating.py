@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from advisor.architecture.presets import unknown
 from advisor.arithmetic import (
     activations,
+    attention_scores,
     communication,
     decode_cache,
     dequantised,
@@ -37,8 +38,8 @@ from advisor.ledger import Holding, Interval, Ledger, Moment
 from advisor.run import Run, resolve
 
 PARTS: tuple[Callable[[Context], Iterable[Holding]], ...] = (
-    weights.holdings, gradients.holdings, optimizer.holdings, communication.holdings, activations.holdings, logits.holdings, dequantised.holdings,
-    decode_cache.holdings, workspace.holdings, load.holdings, evaluation.holdings, saving.holdings, models.holdings, log_probs.holdings,
+    weights.holdings, gradients.holdings, optimizer.holdings, communication.holdings, activations.holdings, attention_scores.holdings, logits.holdings,
+    dequantised.holdings, decode_cache.holdings, workspace.holdings, load.holdings, evaluation.holdings, saving.holdings, models.holdings, log_probs.holdings,
 )  # fmt: skip
 # need what is held; the last is what torch does not count as allocated
 AFTER: tuple[Callable[[Context, Sequence[Holding]], Iterable[Holding]], ...] = (waiting, rollout.holdings, deviating.holdings, outside)

@@ -104,7 +104,7 @@ def _encoder(ctx: Context, block: Block, count: int, positions: int) -> Iterator
 
 def _running(ctx: Context, block: Block, kept: int, running: int, count: int, *, full: bool) -> Iterator[Holding]:
     """The encoder runs backward when the decoder has its gradients: told as what it needs beyond all of its own gradients, which this moment counts."""
-    units = [unit for unit, (found, _) in zip(ctx.counts.blocks, ctx.blocks, strict=True) if found is block]
+    units = [unit for unit in ctx.counts.blocks if unit.name == f"{block.kind} block"]  # where some layers train, in two units
     own = sum(unit.layers * (unit.trained * ctx.gradient + unit.adapters * ctx.adapter) for unit in units) if not ctx.gradients_kept else 0
     first = kept * (count if full else count - 1) + running - own
     last = (kept if full else 0) + running - own // max(1, count)

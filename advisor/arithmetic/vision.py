@@ -52,12 +52,13 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     trained = tower_of(ctx.job) == "trained"
     yield from _pixels(ctx, patches, trained=trained and ctx.method not in ADAPTED)
     passed = trained or asked_of_inputs(ctx)
-    yield from _leaves(ctx, patches)
+    yield from _leaves(ctx, patches, trained=trained)
     learns = ctx.method not in ADAPTED and (trained or not projects(ctx.arch, ctx.job))
     if passed or learns:
         yield from _projector(ctx, tokens, learns=learns or trained)
     if not passed:
         return
+    yield from _behind(ctx, patches)
     full = vision.tower_checkpointing == "full" or (vision.tower_checkpointing is None and ctx.checkpointing == "full" and ctx.source == "huggingface")
     left = ctx.arch.vision_unused
     for block in reversed(ctx.arch.vision):
@@ -117,19 +118,34 @@ def _projector(ctx: Context, tokens: int, *, learns: bool) -> Iterator[Holding]:
     yield Holding("activations", "projection of the images", tokens * each, UNTIL_BACKWARD, "tokens x bytes a token", values, SOURCE)
 
 
-def _leaves(ctx: Context, patches: int) -> Iterator[Holding]:
+def _leaves(ctx: Context, patches: int, *, trained: bool) -> Iterator[Holding]:
     """Embeddings of which gradients are asked without a trained table: leaves of the graph, whose gradient nodes hold them until backward reaches them.
 
-    Those of the tokens, before the images are put among them (masked_scatter gives a new tensor); those of the patches where their order is
-    changed after it, which Qwen2.5-VL's windows do (modeling_qwen2_5_vl ``permute_input_for_window_attn``).
+    Those of the tokens, before the images are put among them (masked_scatter gives a new tensor); those of the patches where something is made of
+    them before the first block: places are added (CLIP, SigLIP), or their order is changed (modeling_qwen2_5_vl ``permute_input_for_window_attn``).
     """
-    if not asked_of_inputs(ctx) or ctx.method not in ADAPTED:
+    if not asked_of_inputs(ctx):
         return
-    windowed = ctx.arch.model_type.startswith(WINDOWED)
-    size = (ctx.tokens * ctx.arch.hidden + (patches * ctx.arch.vision_hidden if windowed else 0)) * ctx.compute
-    values = {"tokens": ctx.tokens, "hidden size": ctx.arch.hidden, "patches": patches if windowed else 0, "tower's hidden size": ctx.arch.vision_hidden}
+    moved = ctx.arch.model_type.startswith(WINDOWED) or any(t.name == "position_embedding" for t in ctx.arch.outer)
+    text = ctx.tokens if ctx.method in ADAPTED else 0
+    seen = patches if moved and (ctx.method in ADAPTED or not trained) else 0
+    size = (text * ctx.arch.hidden + seen * ctx.arch.vision_hidden) * settings.stream(ctx)
+    values = {"tokens": text, "hidden size": ctx.arch.hidden, "patches": seen, "tower's hidden size": ctx.arch.vision_hidden}
     formula = "(tokens x hidden size + patches x tower's hidden size) x bytes"
     yield Holding("activations", "embeddings that gradients are asked of", size, UNTIL_END, formula, values, SOURCE)
+
+
+def _behind(ctx: Context, patches: int) -> Iterator[Holding]:
+    """What is kept between the last block and the projection: SigLIP's last norm keeps its input, Gemma 3's pooling the patches laid out as an image.
+
+    Source: modeling_siglip SiglipVisionModel.post_layernorm (CLIP's is for the pooled token alone); modeling_gemma3 Gemma3MultiModalProjector.
+    """
+    names = {t.name for t in ctx.arch.outer if t.role == "vision"}
+    normed = 1 if "post_layernorm" in names and "class_embedding" not in names else 0
+    pooled = 1 if ctx.arch.model_type == "gemma3" else 0
+    each = ctx.arch.vision_hidden * (normed * settings.stream(ctx) + pooled * settings.stream(ctx))
+    values = {"patches": patches, "bytes a patch": each}
+    yield Holding("activations", "behind the tower's blocks", patches * each, UNTIL_BACKWARD, "patches x bytes a patch", values, SOURCE)
 
 
 def _pixels(ctx: Context, patches: int, *, trained: bool) -> Iterator[Holding]:

@@ -91,6 +91,8 @@ def test_families_without_a_public_measurement(model: str, layers: int, sections
     assert preset is not None
     config = {k: min(v, layers) if k in LAYERS or k == "num_decoder_layers" else v for k, v in preset.config.items()}
     config |= {k: config[k][:layers] for k in ("layer_types", "mlp_layer_types") if isinstance(config.get(k), (list, tuple))}
+    if model == "google/flan-t5-large":
+        config["tie_word_embeddings"] = True  # T5Config makes it so, and what is loaded without a checkpoint stays tied: so it was probed
     merged = {"activations": {"checkpointing": "none", "attention": "sdpa"}, "optimizer": {"implementation": "fused"}, **sections}
     today = {"versions": {**FULL["framework"]["versions"], "peft": "0.21.2"}}
     run = job(**merged, framework=today, batch={"micro_batch": 2, "seq_len": 1024}).but(model={"config": config})

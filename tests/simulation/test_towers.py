@@ -44,6 +44,8 @@ def config(kind: str) -> dict[str, Any]:
     tower.update({name: value for name, value in TOWER.items() if name in tower})
     if kind == "qwen2_5_vl":
         tower.update(hidden_size=1280, intermediate_size=3420, out_hidden_size=1024)  # as published; the class's own is as wide as the 7B's text
+    if kind == "gemma3":
+        tower.update(image_size=896, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, vision_use_head=False)  # as published
     if kind == "qwen2_vl":
         tower["hidden_size"] = 1024  # of what the tower gives
     known.update({name: value for name, value in PLACES.items() if name in known})
@@ -68,7 +70,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "llava", "paligemma"])
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "llava", "paligemma", "gemma3"])
 @pytest.mark.parametrize(("tower", "method", "checkpointing"), CASES)
 def test_estimate_and_probe_agree(kind: str, tower: str, method: dict[str, Any], checkpointing: str, session: Session) -> None:
     run = run_of(kind, tower, method, checkpointing)
@@ -91,3 +93,8 @@ def test_images_of_all_of_a_step_s_micro_batches_are_on_the_card() -> None:
     each = pixels({"transformers": "4.45.0"})
     assert each == pixels({"transformers": "5.24.0"}, name="custom")
     assert pixels({"transformers": "4.46.0"}) == 8 * each  # trainer.py get_batch_samples
+
+
+def test_a_mask_that_joins_images_both_ways_is_held_all_step_long() -> None:
+    alive = estimate(run_of("gemma3", "frozen", LORA, "full")).alive("loss.backward")
+    assert [h.bytes for h in alive if h.name == "attention mask"] == [2048 * 2048]  # truth values

@@ -115,8 +115,8 @@ def activate(tape: Tape, s: Setting, x: Value) -> Value:
     if name == "quick_gelu" and not s.compiled:  # transformers activations.QuickGELUActivation
         soft = tape.run("gelu sigmoid", (x,), x.width, x.element, saves_output=True, forward=tokens(one), label="gelu sigmoid")
         return tape.run("gelu product", (x, soft), x.width, x.element, saves=(x, soft), label="activation output")
-    if name == "gelu by hand":  # modeling_bloom GeLUFunction: keeps its input; its backward is written out, five tensors at its largest
-        return tape.run("activation", (x,), x.width, x.element, saves=(x,), forward=tokens(2 * one), backward=tokens(5 * one), label="activation output")
+    if name == "gelu by hand":  # modeling_bloom GeLUFunction: keeps its input; its backward is written out, four tensors beside its result
+        return tape.run("activation", (x,), x.width, x.element, saves=(x,), forward=tokens(2 * one), backward=tokens(4 * one), label="activation output")
     if name == "relu2":
         r = tape.run("relu", (x,), x.width, x.element, saves_output=True, label="relu output")
         power = tokens(one if s.compiled else 2 * one)  # pow_backward: the power below, and what the exponent makes of it
