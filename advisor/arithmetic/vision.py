@@ -23,6 +23,7 @@ MERGE = {"internvl_chat": 4, "glm4v": 4}  # patches that become one token of the
 UNTIL_LOSS = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD})
 UNTIL_BACKWARD = UNTIL_LOSS | {at.BACKWARD_LAST, at.BACKWARD_FIRST}
 UNTIL_END = at.COMPUTE
+UNTIL_RETURN = frozenset({at.FORWARD, at.LOSS_FORWARD})  # the tower's outputs are named to the end of the model's forward
 WINDOWED = ("qwen2_5_vl", "qwen2_5_omni")
 SOURCE = "autograd's saved tensors of the tower's blocks; its own norms, gated or plain MLP, attention without a score matrix"
 ERROR = "an eager tower's scores are not counted"
@@ -62,13 +63,18 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     full = vision.tower_checkpointing == "full" or (vision.tower_checkpointing is None and ctx.checkpointing == "full" and ctx.source == "huggingface")
     left = ctx.arch.vision_unused
     for block in reversed(ctx.arch.vision):
-        count, left = max(0, block.count - left), max(0, left - block.count)
+        unread = min(block.count, left)
+        count, left = block.count - unread, left - unread
         c = settled(block, ctx.arch.vision_hidden or block.heads * block.head_dim, _setting(ctx, block, trained=trained))
         size = c.input if full else c.total
         values = {"blocks": count, "patches": patches, "bytes a patch": size[0]}
         name = "vision tower (checkpoints)" if full else "vision tower"
         formula = "blocks x patches x bytes a patch"
         yield Holding("activations", name, _bytes(size, patches) * count, UNTIL_BACKWARD, formula, values, SOURCE, error=ERROR)
+        if unread:
+            values = {"blocks": unread, "patches": patches, "bytes a patch": size[0]}
+            what = "vision tower's last blocks, whose output nobody reads"
+            yield Holding("activations", what, _bytes(size, patches) * unread, UNTIL_RETURN, formula, values, SOURCE)
         running = max([_bytes(s.saved, patches) + _bytes(s.live, patches) for s in c.backward] + [_bytes(s, patches) for s in c.again])
         if count:
             yield from _running(ctx, _bytes(size, patches), running, count, full=full)
@@ -126,7 +132,7 @@ def _leaves(ctx: Context, patches: int, *, trained: bool) -> Iterator[Holding]:
     """
     if not asked_of_inputs(ctx):
         return
-    moved = ctx.arch.model_type.startswith(WINDOWED) or any(t.name == "position_embedding" for t in ctx.arch.outer)
+    moved = ctx.arch.model_type.startswith(WINDOWED) or any(t.name.startswith("position_embedding") for t in ctx.arch.outer)
     text = ctx.tokens if ctx.method in ADAPTED else 0
     seen = patches if moved and (ctx.method in ADAPTED or not trained) else 0
     size = (text * ctx.arch.hidden + seen * ctx.arch.vision_hidden) * settings.stream(ctx)

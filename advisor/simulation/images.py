@@ -16,7 +16,10 @@ from advisor.simulation.recorder import Recorder
 from advisor.simulation.request import CannotProbe
 
 GRIDS = frozenset({"qwen2_vl", "qwen2_5_vl", "qwen3_vl"})  # patches in one row, with a grid [time, height, width] an image
-WHOLE = frozenset({"llava", "gemma3", "paligemma"})  # images of one size [channels, height, width]
+WHOLE = frozenset({"llava", "gemma3", "paligemma", "internvl"})  # images of one size [channels, height, width]
+TYPED = frozenset({"gemma3", "paligemma"})  # are told which tokens are images
+TILED = frozenset({"llava_next"})  # the tiles of an image [tiles, channels, height, width] and the image's size
+SIZED = frozenset({"mistral3"})  # images as large as they are, and their sizes
 TOWERS = ("visual", "vision_tower", "vision_model")
 PROJECTORS = ("multi_modal_projector", "connector")
 CHANNELS = 3
@@ -63,6 +66,9 @@ def settle(model: Any, job: Job) -> None:
         return
     if job.model.vision.tower == "frozen":
         tower.requires_grad_(False)
+    for module in model.modules():
+        if hasattr(module, "_deepstack_process"):
+            module._deepstack_process = _deepstacked
     said = job.model.vision.tower_checkpointing
     for module in tower.modules():
         layer: Any = module
@@ -70,6 +76,14 @@ def settle(model: Any, job: Job) -> None:
             layer.gradient_checkpointing = said == "full"
             if said == "full" and not hasattr(layer, "_gradient_checkpointing_func"):
                 raise CannotProbe("the probe runs a checkpointed tower only beside checkpointed blocks of the text: the estimate stands in")
+
+
+def _deepstacked(hidden: torch.Tensor, places: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    """modeling_qwen3_vl ``Qwen3VLTextModel._deepstack_process`` with the images' places as indices, of which a mask on meta has no number."""
+    rows, columns = (torch.zeros(seen.shape[0], dtype=torch.long, device=places.device) for _ in range(2))
+    hidden, seen = hidden.clone(), seen.to(hidden.dtype)
+    hidden[rows, columns] = hidden[rows, columns] + seen
+    return hidden
 
 
 def batch(job: Job, model: Any, device: str, rows: int) -> dict[str, torch.Tensor]:
@@ -90,14 +104,32 @@ def batch(job: Job, model: Any, device: str, rows: int) -> dict[str, torch.Tenso
         made = {"input_ids": tokens.to(device)}
         if kind in GRIDS:
             return {**made, **_gridded(job, config.vision_config, found, device, rows)}
+        if kind in TILED | SIZED:
+            return {**made, **_sized(config, found, device, rows, tiled=kind in TILED)}
         if kind not in WHOLE:
             raise CannotProbe(f"the probe does not know what {kind} is given beside the text: the estimate stands in")
-        side = config.vision_config.image_size
-        images = max(1, found.patches // (side // config.vision_config.patch_size) ** 2)
+        side, patch = _side(config.vision_config.image_size), _side(config.vision_config.patch_size)
+        images = max(1, found.patches // (side // patch) ** 2)
         made["pixel_values"] = torch.zeros(rows * images, CHANNELS, side, side, device=device)
-        if kind != "llava":
+        if kind in TYPED:
             made["token_type_ids"] = torch.zeros(rows, length, dtype=torch.long, device=device)
         return made
+
+
+def _side(size: Any) -> int:
+    return int(size if isinstance(size, int) else size[0])
+
+
+def _sized(config: Any, found: VisionTokens, device: str, rows: int, *, tiled: bool) -> dict[str, torch.Tensor]:
+    """Tiles of the largest grid and the whole image beside them; or an image of the patches that were counted."""
+    side, patch = _side(config.vision_config.image_size), _side(config.vision_config.patch_size)
+    if tiled:
+        high, wide = max(config.image_grid_pinpoints, key=lambda pair: pair[0] * pair[1] * side + pair[0])
+        shape: tuple[int, ...] = (rows, high // side * (wide // side) + 1, CHANNELS, side, side)
+    else:
+        high = wide = round(found.patches**0.5) * patch
+        shape = (rows, CHANNELS, high, wide)
+    return {"pixel_values": torch.zeros(shape, device=device), "image_sizes": torch.tensor([[high, wide]] * rows)}
 
 
 def _gridded(job: Job, vision: Any, found: VisionTokens, device: str, rows: int) -> dict[str, torch.Tensor]:

@@ -23,6 +23,7 @@ WITHIN = 0.05  # of models this small, where what is not counted (positions, mas
 TEXT = {"num_hidden_layers": 2, "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 8192}
 TOWER = {"num_hidden_layers": 4, "depth": 4}
 PLACES = {"image_token_id": 8001, "image_token_index": 8001, "video_token_id": 8002}
+TILED = ("internvl", "llava_next")  # up to 3,328 and 2,928 tokens an image
 LORA = {"kind": "lora", "rank": 16, "targets": "all-linear", "adapter_dtype": "bf16"}
 
 
@@ -44,6 +45,9 @@ def config(kind: str) -> dict[str, Any]:
     tower.update({name: value for name, value in TOWER.items() if name in tower})
     if kind == "qwen2_5_vl":
         tower.update(hidden_size=1280, intermediate_size=3420, out_hidden_size=1024)  # as published; the class's own is as wide as the 7B's text
+    if kind == "qwen3_vl":
+        tower.update(hidden_size=1024, intermediate_size=4096, num_heads=16, out_hidden_size=1024, deepstack_visual_indexes=[1, 2])
+        text["head_dim"] = 128
     if kind == "gemma3":
         tower.update(image_size=896, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16, vision_use_head=False)  # as published
     if kind == "qwen2_vl":
@@ -58,7 +62,8 @@ def run_of(kind: str, tower: str, method: dict[str, Any], checkpointing: str) ->
     job: dict[str, Any] = {
         "version": 1, "model": {"config": config(kind), "vision": {"tower": tower, "images": 1}}, "method": method,
         "precision": {"weights": "bf16", "compute": "bf16", "mixed": "none"}, "optimizer": {"name": "adamw", "implementation": "foreach"},
-        "batch": {"micro_batch": 1, "seq_len": 2048, "packed": True}, "activations": {"checkpointing": checkpointing, "attention": "sdpa"},
+        "batch": {"micro_batch": 1, "seq_len": 4096 if kind in TILED else 2048, "packed": True},
+        "activations": {"checkpointing": checkpointing, "attention": "sdpa"},
         "hardware": {"gpu": "h100-80gb"}, "framework": {"name": "hf-trainer", "versions": versions},
     }  # fmt: skip
     return resolve(read_job(job))
@@ -70,7 +75,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "llava", "paligemma", "gemma3"])
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "llava_next", "paligemma", "gemma3", "internvl"])
 @pytest.mark.parametrize(("tower", "method", "checkpointing"), CASES)
 def test_estimate_and_probe_agree(kind: str, tower: str, method: dict[str, Any], checkpointing: str, session: Session) -> None:
     run = run_of(kind, tower, method, checkpointing)

@@ -18,8 +18,10 @@ from advisor.arithmetic.blocks.moe import moe
 from advisor.arithmetic.blocks.operations import all_gather, cast, norm, reduce_scatter, residual
 from advisor.arithmetic.blocks.per_layer import beside_mlp, has_own_embedding, own_embedding
 from advisor.arithmetic.blocks.setting import Setting
-from advisor.arithmetic.blocks.tape import Counted, Tape, Value
+from advisor.arithmetic.blocks.tape import NOTHING, Counted, Tape, Value
 from advisor.arithmetic.blocks.tiled import tiled
+
+LAYER_SCALES = ("lambda_", "layer_scale", "lambda1")
 
 
 @lru_cache(maxsize=2048)
@@ -70,7 +72,7 @@ def dense(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
     if has_mixing:
         alone = block.mixer is not None and block.norms == 1 and x.element > s.norm  # an fp32 stream is narrowed first (modeling_falcon_mamba FalconMambaBlock)
         entry = cast(tape, x, s.norm, "stream in the norm's dtype") if alone else x
-        y = _attended(tape, s, block, norm(tape, s, entry, "attention norm"), hidden)
+        y = _scaled(tape, s, block, _attended(tape, s, block, norm(tape, s, entry, "attention norm"), hidden), "attention")
         x = residual(tape, x, norm(tape, s, y, "norm after attention") if block.norms >= 4 else y)
     if block.cross:
         x = residual(tape, x, _attended(tape, s, replace(block, mixer=None), norm(tape, s, x, "cross-attention norm"), hidden))
@@ -78,9 +80,18 @@ def dense(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
         return x
     normed = norm(tape, s, x, "MLP norm")
     both = block.experts is not None and block.mlp_width > 0
-    y = beside_mlp(tape, s, block, x, normed, hidden) if both else _fed(tape, s, block, normed, hidden)
+    y = beside_mlp(tape, s, block, x, normed, hidden) if both else _scaled(tape, s, block, _fed(tape, s, block, normed, hidden), "MLP")
     x = residual(tape, x, norm(tape, s, y, "norm after MLP") if block.norms >= 4 else y)
     return own_embedding(tape, s, block, x, hidden) if has_own_embedding(block) else x
+
+
+def _scaled(tape: Tape, s: Setting, block: Block, y: Value, name: str) -> Value:
+    """A branch times a learned scale a channel, whose gradient reads the branch (modeling_internvl lambda_1 and lambda_2, modeling_dinov2 layer_scale)."""
+    if not any(t.name.startswith(LAYER_SCALES) for t in block.tensors):
+        return y
+    temp = (y.width * y.element, 0.0, 0.0, 0.0) if s.trained else NOTHING  # gradient x branch, before it is summed over the tokens
+    kept, weights = (y,) if s.trained else (), y.width if s.trained else 0.0
+    return tape.run(f"{name} layer scale", (y,), y.width, y.element, saves=kept, backward=temp, weights=weights, label=f"scaled {name} output")
 
 
 def _attended(tape: Tape, s: Setting, block: Block, x: Value, hidden: int) -> Value:
