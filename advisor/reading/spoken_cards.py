@@ -12,11 +12,12 @@ from advisor.reading.pattern import pattern as lazily
 
 _CARD = (
     r"(?:NVIDIA |AMD |Tesla |GeForce |Quadro |Instinct )*(?:"
-    r"(?:A100|H100|H200|H800|A800|H20|GH200|GB200|GB300|B100|B200|B300|V100|P100|P40|T4|L4|L40S?|A10G?|A16|A30|A40|A2|MI\d{3}[XA]?|TITAN (?:RTX|V|Xp?))"
-    r"|RTX ?(?:PRO )?A?\d{4}(?: ?Ti)?(?: ?SUPER)?(?: Ada(?: Generation)?| Blackwell)?|A[456]000(?: Ada)?|GTX ?\d{3,4}(?: ?Ti)?|"
-    r"[345]0[5-9]0(?: ?Ti)?(?= (?:GPU|card|24|laptop))|TPU ?v\d\S{0,6}|"
+    r"(?:A100|H100|H200|H800|A800|H20|GH200|GB200|GB300|GB10|B100|B200|B300|V100|P100|P40|K80|M40|M60|T4|L4|L20|L40S?|A10G?|A16|A30|A40|A2|"
+    r"MI\d{3}[XA]?|(?:TITAN|Titan) (?:RTX|V|Xp?)|DGX Spark|Gaudi ?[23])"
+    r"|RTX ?(?:PRO )?A?\d{4}(?: ?Ti)?(?: ?(?:SUPER|Super))?(?: Ada(?: Generation)?| Blackwell)?|A[456]000(?: Ada)?|GTX ?\d{3,4}(?: ?Ti)?|"
+    r"[345]0[5-9]0(?: ?Ti)?(?= (?:GPU|card|24|laptop))|(?:20[78]0|10[78]0) ?Ti|(?:RX ?)?7900 ?XTX?|TPU ?v\d\S{0,6}|"
     r"(?:Apple )?M[1-5](?: (?:Pro|Max|Ultra))|(?:Ascend )?910B\d?"
-    r")(?:[- ](?:SXM\d?|PCIe|PCI-E|NVL|HBM\d?e?))*(?:[- ]?\d{2,3} ?G(?:i?B)?\b| ?\(\d{2,3} ?G(?:i?B)?\)|-(?:16|24|32|40|48|80|94|96|141|192)(?![\w.-]))?"
+    r")(?:[- ](?:SXM\d?|PCI[eE]|PCI-E|NVL|HBM\d?e?))*(?:[- ]?\d{2,3} ?G(?:i?B)?\b| ?\(\d{2,3} ?G(?:i?B)?\)|-(?:16|24|32|40|48|80|94|96|141|192)(?![\w.-]))?"
     r"(?:[- ](?:SXM\d?|PCIe|HBM\d?e?))*"  # the size as A100-40GB, A100 (40 GB) or A100-40
 )
 _COUNTED = lazily(
@@ -30,7 +31,7 @@ _SINGLE = lazily(r"\b(?:single|(?:only|just|on) (?:one|1))\s{1,2}(?:NVIDIA )?$",
 # as people type them; what is a word elsewhere too (t4, a10, m1) needs an article before it or a card's word behind it
 _TYPED = lazily(
     r"(?<![A-Za-z0-9_./-])(?:((?:a100|h100|h200|h800|a800|h20|gh200|gb200|b200|b300|v100|p100|l40s|a6000|a5000|mi\d{3}x?)(?:[- ]?\d{2,3} ?gi?b?)?|"
-    r"rtx ?(?:pro )?a?\d{4}(?: ?ti)?(?: ?super)?(?: ?ada(?: generation)?)?|gtx ?\d{3,4}(?: ?ti)?)s?|"
+    r"rtx ?(?:pro )?a?\d{4}(?: ?ti)?(?: ?super)?(?: ?ada(?: generation)?)?|gtx ?\d{3,4}(?: ?ti)?|(?:20[78]0|10[78]0) ?ti|7900 ?xtx?|titan (?:rtx|xp))s?|"
     r"(?:(?:a|an|one|single|my|our|on|colab) )(t4|l4|a10g?|a16|a30|a40|p40|l40)(?![- ]?\d)|(t4|l4|a10g?|a30|a40|p40|l40) (?:gpus?|cards?))"
     r"(?![A-Za-z0-9_-]|\.\w)",
     re.IGNORECASE,

@@ -62,7 +62,7 @@ _DENIED_BEHIND = lazily(
 _WEIGHED = lazily(
     r"\bwith (?:and|or)\b|\b(?:same|identical|unchanged|both)\b|"
     r"\b(?:not|n't|can't|cannot|instead|should(?! (?:i|we|it|this)\b)|would(?! (?:it|this|that)\b)|could(?! (?:i|we)\b)|"
-    r"tried|try|switch\w*|vs\.?|versus|what (?:does|is|are)|how does|"
+    r"tried|try(?! to (?:load|train|fine|run|start)\w*\b)|switch\w*|vs\.?|versus|what (?:does|is|are)|how does|"
     r"(?<!larger )(?<!bigger )(?<!more )(?<!smaller )(?<!less )(?<!longer )than)\b|吗|怎么(?!办|解决|处理|回事)|如何(?!解决|处理)",
     re.IGNORECASE,
 )

@@ -46,12 +46,14 @@ _DIED = pattern(  # beside a failure that is pasted: when it came
     r"\b(?:problem|error|issue|failure|OOM|crash)\s+(?:only\s+|always\s+)?(?:comes?|came|happens?|happened|occurs?|occurred|appears?|appeared|arises?)\b|:\s*$",
     re.IGNORECASE,
 )
-_OF_THE_HOST = pattern(r"\b(?:host|system|CPU) (?:memory|RAM)\b|\bon the host\b|\bRAM\b|OOM-?killed|内存", re.IGNORECASE)
+_ON_CPU = r"\bCPU[ -](?:OOM|out[ -]of[ -]memory)|\b(?:OOM\w{0,3}|out[ -]of[ -]memory) (?:on|in|at) (?:the )?(?:CPU|host)\b"
+_OF_THE_HOST = pattern(rf"\b(?:host|system|CPU) (?:memory|RAM)\b|\bon the host\b|\bRAM\b|OOM-?killed|内存|{_ON_CPU}", re.IGNORECASE)
 _HOST_FULL = pattern(
     r"(?:\b(?:host|system|CPU|main) (?:memory|RAM)\b|(?<!GPU )(?<!CUDA )\bRAM\b)"
     r"(?:(?!GPU|CUDA|\bcard|VRAM|\bbut\b|\band\b(?![^.]{0,30}\bkilled))[^.?!;]){0,60}"
     r"\b(?:full|fills? up|filled|exhaust\w*|runs? out|ran out|OOM\w*|out[ -]of[ -]memory|killed|crash\w*)\b|"
     r"\b(?:runs?|ran|running) out of (?:host |system |CPU )(?:memory|RAM)\b|\bout of (?:system |CPU )?RAM\b|"
+    rf"{_ON_CPU}|"
     r"(?<!GPU)(?<!显卡)内存(?:还是|就|会|直接|被|很快){0,2}(?:不足|不够|爆|溢出|占满|耗尽|用满|炸)",
     re.IGNORECASE,
 )
@@ -60,6 +62,8 @@ _OF_THE_CARD = pattern(
     r"\b(?:GPU|card)s?(?:'s)? (?:memory )?(?:is |are |goes |still )?(?:runs?|ran|running|out|OOM)\b|\bon the (?:GPU|card)\b|\bCUDA (?:OOM|out)\b|显存",
     re.IGNORECASE,
 )
+# "a Titan RTX with 24GB of RAM": the card's, whatever it is called
+_OF_A_CARD = pattern(r"(?<=RTX)(?: \d{4}(?: ?Ti)?)? (?:with|has) \d{1,3} ?GB (?:of )?RAM\b|(?<=GPU) (?:with|has) \d{1,3} ?GB (?:of )?RAM\b", re.IGNORECASE)
 _ASKED_CHINESE = pattern(r"[吗么呢]\W{0,2}$|会不会|是否|如何|怎么|避免|防止|解决")
 _COMMA = pattern(r"[\uff0c,]")
 _CHINESE = pattern(r"[\u4e00-\u9fff]")
@@ -112,6 +116,8 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
             "load",
             r"\b(?:when|while|during|at) (?:the )?(?:model |weight )?loading\b|\bloading (?:of )?(?:the |my )?(?:checkpoint|model|weights|shards)\b.{0,60}%",
         ),
+        ("sync", r"(?<![A-Za-z])wak(?:es?|ing)[ _-]?up (?:the )?weights?(?![A-Za-z])|\bwake_up\(tags=\[[\"']weights"),
+        ("rollout", r"(?<![A-Za-z])wak(?:es?|ing)[ _-]?up(?![A-Za-z])(?! (?:the )?weights?(?![A-Za-z]))(?!\(tags=\[[\"']weights)"),
         ("sync", r"\b(?:when|while|during|at|on|after) (?:the )?(?:first )?(?:weight[s ]?(?:sync\w*|update|transfer)|syncing|updating (?:the )?weights)"),
         (
             "rollout",
@@ -127,7 +133,10 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("forward", r"\b(?:in|at|during|on) (?:the )?forward\b"),
         (
             "eval",
-            r"\b(?:evaluation|validation)\b[^.?!,;]{0,60}\b(?:OOMs?|out of memory)|训练[^。]{0,8}(?:正常|没问题|没有问题|可以)[^。]{0,20}(?:评估|验证|评测)",
+            r"\b(?:evaluation|validation)\b[^.?!,;]{0,60}\b(?:OOMs?|out of memory)|"
+            r"\bat (?:about |around )?\d{1,2} ?% of (?:the )?(?:evaluat\w+|validati\w+)\b|"
+            r"\b(?:evaluation|validation) (?:then |always |seems to )?(?:dies?|died|crash\w*)\b|"
+            r"训练[^。]{0,8}(?:正常|没问题|没有问题|可以)[^。]{0,20}(?:评估|验证|评测)",
         ),
         ("resume", r"从头[^。]{0,10}(?:正常|可以|没问题)[^。]{0,16}(?:checkpoint|断点|继续)|加载.{0,4}checkpoint.{0,4}继续"),
     )
@@ -168,7 +177,9 @@ _OTHER_DEATH = pattern(  # the sentence says what it died of, and that is no mem
     r"\b[A-Z]\w{2,30}(?:Error|Exception)\b|\bNaNs?\b|(?i:\b(?:segmentation fault|segfault|assert\w*|time[ds]? ?-?out|deadlock|disk|power|network|reboot\w*)\b)"
 )
 _ENDED = pattern(
-    r"\b(?:it|training|the (?:run|job|script|training)|everything) (?:then )?(?:dies|died|crashe[sd]|blows up|is killed|gets killed)\b", re.IGNORECASE
+    r"\b(?:it|training|evaluation|validation|the (?:run|job|script|training)|everything) (?:then |always |just |seems to ){0,2}"
+    r"(?:dies?|died|crash(?:e[sd])?|blows? up|is killed|gets killed)\b",
+    re.IGNORECASE,
 )
 
 
@@ -219,6 +230,7 @@ def states(sentence: str) -> bool:
     if (said := _RAN_OUT_CHINESE.search(sentence)) is not None:
         clause = sentence[: said.end()] + _COMMA.split(sentence[said.end() :])[0]
         return _ASKED_CHINESE.search(clause) is None
+    sentence = _OF_A_CARD.sub(" ", sentence)
     found = _RAN_OUT.search(sentence)
     if found is None or (_OF_THE_HOST.search(sentence) and not _OF_THE_CARD.search(sentence)):
         return False  # of the host's memory the readers of exit codes and kernels know more

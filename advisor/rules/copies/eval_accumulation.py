@@ -73,6 +73,12 @@ def _more_than_held(_run: Run, evidence: Evidence) -> str | None:
     return f"one tensor of {show(figures.requested)} is asked for, more than the {show(figures.allocated)} that could have been collected"
 
 
+# "evaluation dies a bit over 1/2 way", "OOM at 94% of the evaluation": a batch that is too large would fail as the first one
+_WAY = r"(?:half[- ]?way|mid-?way|part[- ]?way|1/2 (?:way|through)|in the middle of|at (?:about |around |~ ?)?\d{1,2} ?%)"
+_EVAL = r"\b(?:evaluat\w{1,5}|validation|eval)\b"
+_MIDWAY = pattern(rf"{_EVAL}[^.!?\n]{{0,100}}\b{_WAY}|\b{_WAY}[^.!?\n]{{0,60}}{_EVAL}", re.IGNORECASE)
+
+
 def _batches_passed(_run: Run, evidence: Evidence) -> str | None:
     """Evaluation batches went through before it failed: one batch is not too large, what is kept of them is."""
     if in_phase(evidence, *TRAINING, "load", "save", "resume"):
@@ -81,6 +87,8 @@ def _batches_passed(_run: Run, evidence: Evidence) -> str | None:
         found = _PROGRESS.search(line.text) if _EVALUATION.search(line.text) else None
         if found and 1 < int(found.group(1)) < int(found.group(2)) and not _OF_TRAINING.match(line.text[found.end() :]):
             return f"{found.group(1)} of {found.group(2)} evaluation batches went through before it failed ({line.where})"
+        if in_phase(evidence, "eval") and (told := _MIDWAY.search(line.text)) is not None:
+            return f"it fails on the way through the evaluation: '{told[0][-60:]}' ({line.where})"
     return None
 
 

@@ -19,6 +19,7 @@ from advisor.units import show
 
 # parameters are the fp32 masters, the compute copy is 16 bit; NeMo-RL's policy workers load fp32 whatever policy.precision is
 FP32_BY_DESIGN = frozenset({"torchtitan", "megatron-lm", "megatron-bridge", "nemo"})
+LITTLE = 0.1  # of the card; a judgement: less than the estimate's own error at its ninth decile
 
 
 def _dtype_given(evidence: Evidence) -> bool:
@@ -87,8 +88,17 @@ def _default(run: Run, evidence: Evidence) -> str | None:
     whole = weight_bytes(run, None, evidence)
     if whole is None and not _loads(evidence):
         return None  # nothing is known of a model, nor of how it is loaded
+    if whole is not None and _is_little(run, evidence, whole):
+        return None
     size = f", {show(whole)} where 16 bit is half" if whole else ""
     return f"no dtype is given, so the weights are fp32{size} ({fact.where or fact.why or fact.kind})"
+
+
+def _is_little(run: Run, evidence: Evidence, whole: int) -> bool:
+    """Whether 16 bits would free too little of the card to be why it is full: half the weights, and of what is trained half the gradients and states."""
+    capacity = counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
+    copies = 4 if run.job.method.kind == "full" else 1  # Adam's two moments have the trained parameter's dtype (torch/optim/adam.py zeros_like)
+    return capacity is not None and copies * whole // 2 < LITTLE * capacity
 
 
 def _decides(run: Run, evidence: Evidence) -> str | None:

@@ -1,0 +1,76 @@
+"""Sentences of people's first posts: where it ran out, on whose memory, and on which card, in the words that they use."""
+
+from __future__ import annotations
+
+import pytest
+
+from advisor.diagnosis import diagnose
+from advisor.reading import read
+
+
+@pytest.mark.parametrize(
+    "said", ["With FSDP and QLoRA the model loading went OOM on CPU.", "It OOMs on the host while loading the shards.", "CPU OOM when the checkpoint is read."]
+)
+def test_out_of_memory_on_the_cpu_is_the_hosts(said: str) -> None:
+    failure = read([("post.txt", said)]).evidence.failure
+    assert failure is not None
+    assert failure.kind == "host-memory"
+
+
+def test_out_of_memory_on_the_gpu_stays_the_cards() -> None:
+    failure = read([("post.txt", "With offload to CPU it still goes OOM on the GPU after a step.")]).evidence.failure
+    assert failure is not None
+    assert failure.kind == "gpu-memory"
+
+
+@pytest.mark.parametrize(
+    ("said", "phase"),
+    [
+        ("GRPO training goes OOM when the vLLM engine wakes up again.", "rollout"),
+        ("某张卡的显存一直没有被释放，导致再次wake up weight就会oom。", "sync"),
+        ("After three steps waking up the weights runs out of memory.", "sync"),
+    ],
+)
+def test_an_engine_that_wakes_names_the_moment(said: str, phase: str) -> None:
+    failure = read([("post.txt", said)]).evidence.failure
+    assert failure is not None
+    assert failure.phase == phase
+
+
+@pytest.mark.parametrize(
+    ("card", "id"),
+    [
+        ("Titan RTX", "titanrtx-24gb"),
+        ("2080Ti", "rtx2080ti-11gb"),
+        ("1080 Ti", "gtx1080ti-11gb"),
+        ("Tesla K80", "k80-12gb"),
+        ("L20", "l20-48gb"),
+        ("DGX Spark", "gb10-128gb"),
+        ("RTX 4070 Ti Super", "rtx4070tisuper-16gb"),
+        ("V100-PCIE-32GB", "v100-pcie-32gb"),
+        ("7900 XTX", "rx7900xtx-24gb"),
+        ("Gaudi2", "gaudi2-96gb"),
+    ],
+)
+def test_cards_as_people_write_them(card: str, id: str) -> None:
+    assert read([("post.txt", f"I fine-tune llama 3 8b on a {card} and get out of memory.")]).job.hardware.gpu == id
+
+
+@pytest.mark.parametrize("said", ["The images are 1080 pixels high, training goes OOM.", "After 2080 steps it goes OOM."])
+def test_numbers_that_are_no_cards(said: str) -> None:
+    assert read([("post.txt", said)]).job.hardware.gpu is None
+
+
+def test_trying_to_train_with_a_strategy_is_using_it() -> None:
+    assert read([("post.txt", "I try to train llama 2 70B using FSDP onto 8 GPUs and it goes OOM.")]).job.parallel.strategy == "fsdp1"
+
+
+@pytest.mark.parametrize("said", ["evaluation seems to die a bit over 1/2 way through", "it always goes OOM at 94% of the evaluation, with any batch size"])
+def test_an_evaluation_that_dies_on_its_way_collects(said: str) -> None:
+    report = diagnose([("post.txt", f"I train bert-base-uncased on a Titan RTX with 24GB of RAM, and {said}.")])
+    assert report.findings[0].cause == "eval-accumulation"
+
+
+def test_small_fp32_weights_are_not_why_a_card_is_full() -> None:
+    report = diagnose([("post.txt", "I train bert-base-uncased with the HF Trainer on a Titan RTX and get CUDA out of memory.")])
+    assert "default-fp32-load" not in {finding.cause for finding in report.findings}
