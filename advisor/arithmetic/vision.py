@@ -24,9 +24,11 @@ UNTIL_LOSS = frozenset({at.FORWARD, at.LOSS_FORWARD, at.LOSS_BACKWARD})
 UNTIL_BACKWARD = UNTIL_LOSS | {at.BACKWARD_LAST, at.BACKWARD_FIRST}
 UNTIL_END = at.COMPUTE
 UNTIL_RETURN = frozenset({at.FORWARD, at.LOSS_FORWARD})  # the tower's outputs are named to the end of the model's forward
+MOVED = ("position_embedding", "ln_pre")  # something is made of the embedded patches before the first block
 WINDOWED = ("qwen2_5_vl", "qwen2_5_omni")
 SOURCE = "autograd's saved tensors of the tower's blocks; its own norms, gated or plain MLP, attention without a score matrix"
 ERROR = "an eager tower's scores are not counted"
+MASK_SOURCE = "modeling_pixtral PixtralVisionModel.forward: generate_block_attention_mask"
 PIXEL = 4  # processors give fp32
 OWN_CHECKPOINTING = frozenset({"llama-factory", "ms-swift", "unsloth"})  # put their own in its place
 UNSHOWN = ("qwen3",)
@@ -60,6 +62,8 @@ def holdings(ctx: Context) -> Iterator[Holding]:
     if not passed:
         return
     yield from _behind(ctx, patches)
+    yield from _before(ctx, patches, trained=trained and ctx.method not in ADAPTED)
+    yield from _apart(ctx, patches)
     full = vision.tower_checkpointing == "full" or (vision.tower_checkpointing is None and ctx.checkpointing == "full" and ctx.source == "huggingface")
     left = ctx.arch.vision_unused
     for block in reversed(ctx.arch.vision):
@@ -132,7 +136,7 @@ def _leaves(ctx: Context, patches: int, *, trained: bool) -> Iterator[Holding]:
     """
     if not asked_of_inputs(ctx):
         return
-    moved = ctx.arch.model_type.startswith(WINDOWED) or any(t.name.startswith("position_embedding") for t in ctx.arch.outer)
+    moved = ctx.arch.model_type.startswith(WINDOWED) or any(t.name.startswith(MOVED) for t in ctx.arch.outer)
     text = ctx.tokens if ctx.method in ADAPTED else 0
     seen = patches if moved and (ctx.method in ADAPTED or not trained) else 0
     size = (text * ctx.arch.hidden + seen * ctx.arch.vision_hidden) * settings.stream(ctx)
@@ -152,6 +156,27 @@ def _behind(ctx: Context, patches: int) -> Iterator[Holding]:
     each = ctx.arch.vision_hidden * (normed * settings.stream(ctx) + pooled * settings.stream(ctx))
     values = {"patches": patches, "bytes a patch": each}
     yield Holding("activations", "behind the tower's blocks", patches * each, UNTIL_BACKWARD, "patches x bytes a patch", values, SOURCE)
+
+
+def _before(ctx: Context, patches: int, *, trained: bool) -> Iterator[Holding]:
+    """The norm before the blocks: CLIP's layer norm keeps its input, Pixtral's RMS norm an fp32 copy and, where its weight trains, the normalised patches."""
+    names = {t.name for t in ctx.arch.outer if t.role == "vision"}
+    stream = settings.stream(ctx)
+    each = (4 + (stream if trained else 0)) if "ln_pre" in names else stream if "pre_layrnorm" in names else 0
+    values = {"patches": patches, "hidden size": ctx.arch.vision_hidden, "bytes": each}
+    size, formula = patches * ctx.arch.vision_hidden * each, "patches x hidden size x bytes"
+    yield Holding("activations", "norm before the tower's blocks", size, UNTIL_END, formula, values, SOURCE)
+
+
+def _apart(ctx: Context, patches: int) -> Iterator[Holding]:
+    """Pixtral's mask that keeps images apart: all patches of the batch lie in one row, so it has their square; none with flash attention.
+
+    Source: modeling_pixtral ``generate_block_attention_mask``, in the embedded patches' dtype; narrowed by each call under autocast.
+    """
+    if "ln_pre" not in {t.name for t in ctx.arch.outer} or ctx.attention in ("flash-2", "flash-3") or ctx.source != "huggingface":
+        return
+    values = {"patches": patches, "bytes": ctx.compute}
+    yield Holding("attention", "mask that keeps images apart", patches * patches * ctx.compute, UNTIL_END, "patches x patches x bytes", values, MASK_SOURCE)
 
 
 def _pixels(ctx: Context, patches: int, *, trained: bool) -> Iterator[Holding]:

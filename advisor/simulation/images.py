@@ -6,6 +6,7 @@ value is asked of a tensor that has none; the grid itself stays on the CPU, wher
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ GRIDS = frozenset({"qwen2_vl", "qwen2_5_vl", "qwen3_vl"})  # patches in one row,
 WHOLE = frozenset({"llava", "gemma3", "paligemma", "internvl"})  # images of one size [channels, height, width]
 TYPED = frozenset({"gemma3", "paligemma"})  # are told which tokens are images
 TILED = frozenset({"llava_next"})  # the tiles of an image [tiles, channels, height, width] and the image's size
+SPLIT = frozenset({"idefics3", "smolvlm"})  # the parts of an image, whole ones, a row of them a sample
 SIZED = frozenset({"mistral3"})  # images as large as they are, and their sizes
 TOWERS = ("visual", "vision_tower", "vision_model")
 PROJECTORS = ("multi_modal_projector", "connector")
@@ -69,6 +71,10 @@ def settle(model: Any, job: Job) -> None:
     for module in model.modules():
         if hasattr(module, "_deepstack_process"):
             module._deepstack_process = _deepstacked
+        if type(module).__name__ in ("Idefics3Model", "SmolVLMModel"):
+            module.get_image_features = functools.partial(_whole_parts, module)
+        if type(module).__name__ == "Mistral3Model":
+            module.get_image_features = functools.partial(_split_by_size, module)
     said = job.model.vision.tower_checkpointing
     for module in tower.modules():
         layer: Any = module
@@ -76,6 +82,27 @@ def settle(model: Any, job: Job) -> None:
             layer.gradient_checkpointing = said == "full"
             if said == "full" and not hasattr(layer, "_gradient_checkpointing_func"):
                 raise CannotProbe("the probe runs a checkpointed tower only beside checkpointed blocks of the text: the estimate stands in")
+
+
+def _whole_parts(model: Any, pixel_values: torch.Tensor, pixel_attention_mask: Any = None, **kwargs: Any) -> Any:
+    """modeling_idefics3 ``Idefics3Model.get_image_features`` where no part of an image is padding, which it asks the values of."""
+    del pixel_attention_mask, kwargs
+    rows, parts = pixel_values.shape[:2]
+    found = pixel_values.to(dtype=model.dtype).view(rows * parts, *pixel_values.shape[2:])[torch.arange(rows * parts)].contiguous()
+    seen = model.vision_model(pixel_values=found, return_dict=True)
+    features = model.connector(seen.last_hidden_state)
+    seen.pooler_output = [part.reshape(-1, part.shape[-1]) for part in features.split(parts)]
+    return seen
+
+
+def _split_by_size(model: Any, pixel_values: torch.Tensor, image_sizes: torch.Tensor, **kwargs: Any) -> Any:
+    """modeling_mistral3 ``Mistral3Model.get_image_features``, which brings the sizes to the device and back for their values."""
+    del kwargs
+    seen = model.vision_tower(pixel_values, image_sizes=image_sizes, return_dict=True)
+    features = model.multi_modal_projector(seen.last_hidden_state.squeeze(0), image_sizes).squeeze(0)
+    side = model.vision_tower.patch_size * model.config.spatial_merge_size
+    seen.pooler_output = features.split((image_sizes // side).prod(-1).tolist())
+    return seen
 
 
 def _deepstacked(hidden: torch.Tensor, places: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
@@ -104,6 +131,10 @@ def batch(job: Job, model: Any, device: str, rows: int) -> dict[str, torch.Tenso
         made = {"input_ids": tokens.to(device)}
         if kind in GRIDS:
             return {**made, **_gridded(job, config.vision_config, found, device, rows)}
+        if kind in SPLIT:
+            side, patch = _side(config.vision_config.image_size), _side(config.vision_config.patch_size)
+            made["pixel_values"] = torch.zeros(rows, found.patches // (side // patch) ** 2, CHANNELS, side, side, device=device)
+            return made
         if kind in TILED | SIZED:
             return {**made, **_sized(config, found, device, rows, tiled=kind in TILED)}
         if kind not in WHOLE:

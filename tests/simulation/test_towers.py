@@ -23,7 +23,7 @@ WITHIN = 0.05  # of models this small, where what is not counted (positions, mas
 TEXT = {"num_hidden_layers": 2, "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 8192}
 TOWER = {"num_hidden_layers": 4, "depth": 4}
 PLACES = {"image_token_id": 8001, "image_token_index": 8001, "video_token_id": 8002}
-TILED = ("internvl", "llava_next")  # up to 3,328 and 2,928 tokens an image
+TILED = ("internvl", "llava_next", "idefics3", "smolvlm", "mistral3")  # up to 3,328 tokens an image
 LORA = {"kind": "lora", "rank": 16, "targets": "all-linear", "adapter_dtype": "bf16"}
 
 
@@ -45,6 +45,14 @@ def config(kind: str) -> dict[str, Any]:
     tower.update({name: value for name, value in TOWER.items() if name in tower})
     if kind == "qwen2_5_vl":
         tower.update(hidden_size=1280, intermediate_size=3420, out_hidden_size=1024)  # as published; the class's own is as wide as the 7B's text
+    if kind == "idefics3":
+        tower.update(image_size=364, patch_size=14, hidden_size=1152, intermediate_size=4304, num_attention_heads=16)
+        known["scale_factor"] = 2
+    if kind == "smolvlm":
+        tower.update(image_size=512, patch_size=16, hidden_size=768, intermediate_size=3072, num_attention_heads=12)
+        known["scale_factor"] = 4
+    if kind == "mistral3":
+        text["head_dim"] = 128
     if kind == "qwen3_vl":
         tower.update(hidden_size=1024, intermediate_size=4096, num_heads=16, out_hidden_size=1024, deepstack_visual_indexes=[1, 2])
         text["head_dim"] = 128
@@ -75,7 +83,9 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "llava_next", "paligemma", "gemma3", "internvl"])
+@pytest.mark.parametrize(
+    "kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "llava_next", "paligemma", "gemma3", "internvl", "idefics3", "smolvlm", "mistral3"]
+)
 @pytest.mark.parametrize(("tower", "method", "checkpointing"), CASES)
 def test_estimate_and_probe_agree(kind: str, tower: str, method: dict[str, Any], checkpointing: str, session: Session) -> None:
     run = run_of(kind, tower, method, checkpointing)
@@ -103,3 +113,11 @@ def test_images_of_all_of_a_step_s_micro_batches_are_on_the_card() -> None:
 def test_a_mask_that_joins_images_both_ways_is_held_all_step_long() -> None:
     alive = estimate(run_of("gemma3", "frozen", LORA, "full")).alive("loss.backward")
     assert [h.bytes for h in alive if h.name == "attention mask"] == [2048 * 2048]  # truth values
+
+
+def test_pixtral_s_mask_is_the_square_of_all_patches_of_the_batch() -> None:
+    def mask(images: int) -> int:
+        run = run_of("mistral3", "trained", LORA, "full").but(model={"vision": {"tower": "trained", "images": images, "tokens": None}})
+        return next(h.bytes for h in estimate(run).alive("backward.root") if h.name == "mask that keeps images apart")
+
+    assert mask(2) == 4 * mask(1)
