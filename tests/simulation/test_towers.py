@@ -24,6 +24,7 @@ TEXT = {"num_hidden_layers": 2, "hidden_size": 1024, "intermediate_size": 2816, 
 TOWER = {"num_hidden_layers": 4, "depth": 4}
 PLACES = {"image_token_id": 8001, "image_token_index": 8001, "video_token_id": 8002}
 TILED = ("internvl", "llava_next", "idefics3", "smolvlm", "mistral3")  # up to 3,328 tokens an image
+KINDS = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "llava_next", "paligemma", "gemma3", "internvl", "idefics3", "smolvlm", "mistral3"]
 LORA = {"kind": "lora", "rank": 16, "targets": "all-linear", "adapter_dtype": "bf16"}
 
 
@@ -83,9 +84,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "kind", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "llava_next", "paligemma", "gemma3", "internvl", "idefics3", "smolvlm", "mistral3"]
-)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("tower", "method", "checkpointing"), CASES)
 def test_estimate_and_probe_agree(kind: str, tower: str, method: dict[str, Any], checkpointing: str, session: Session) -> None:
     run = run_of(kind, tower, method, checkpointing)
