@@ -31,6 +31,11 @@ _VERSION = lazily(
     r"v?(\d{1,4}\.\d{1,4}(?:\.\w{1,12}){0,3}(?:\+[\w.]{1,20})?)(?![\w-])",
     re.IGNORECASE,
 )
+_OF_ANOTHER = lazily(
+    r"\b(?:works?|worked|fine|loads? (?:fine|successfully|in \S{1,8})|succe\w+|downgrad\w+|roll\w* back|revert\w*|(?:upgrad\w+|switch\w+|moved) from)\b"
+    r"(?:(?!\b(?:but|fails?|failed|not|oom)\b)[^.!?;,]){0,40}$",
+    re.IGNORECASE,
+)
 _DOTTED = lazily(r"\d\.\d")
 _SAME = {
     "pytorch": "torch", "flash-attn": "flash_attn", "flash attn": "flash_attn", "flashattn": "flash_attn", "flash_attention": "flash_attn",
@@ -96,6 +101,8 @@ def _versions(content: str, where: str) -> Iterator[Ranked]:
     if _DOTTED.search(content) is None or 'File "' in content or len(content) > 4000:
         return
     for m in list(_VERSION.finditer(content))[:40]:
+        if _OF_ANOTHER.search(content[max(0, m.start() - 80) : m.start()]):
+            continue  # "works fine on transformers 4.48": not the one that failed
         name = m[1].lower()
         yield Ranked(_fact(f"framework.versions.{_SAME.get(name, name)}", m[2].rstrip("."), where, content), PROSE)
 

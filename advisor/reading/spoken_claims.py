@@ -28,7 +28,7 @@ COLOCATED = lazily(
     re.IGNORECASE,
 )
 FRACTION = lazily(r"\bgpu_memory_utilization\b\W{0,4}(?:of |is )?(0?\.\d{1,3})\b")
-_OBJECTIVE = lazily(r"(?<![\w/.-])(DPO|GRPO|KTO|ORPO|RLOO|PPO)(?![\w/.-])")
+_OBJECTIVE = lazily(r"(?<![\w/.-])(DPO|GRPO|KTO|ORPO|RLOO|PPO)(?![\w/.-])", re.IGNORECASE)
 _OPTIMIZERS = tuple(
     (name, lazily(text, re.IGNORECASE))
     for name, text in (

@@ -101,7 +101,7 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         (
             "resume",
             r"\b(?:when|while|after|once) (?:I |we |it )?resum(?:e|ed|es)\b|^resuming\b|\btr(?:y|ied|ying) to resume\b|"
-            r"\b(?:I|we) resum(?:e|ed) (?:the |my )?(?:training |run )?from\b",
+            r"\b(?:I|we) (?:\w+ ){0,5}?resum(?:e|ed) (?:the |my )?(?:training |run )?from\b",
         ),
         (
             "load",
@@ -163,8 +163,17 @@ def _named_call(where: str, sentence: str) -> tuple[Frame, ...]:
     return () if found is None else (Frame(where, "", 0, "", found[1]),)
 
 
+_KILLED = pattern(
+    r"\b(?:job|process|script|training|run|program|it|python) (?:was|is|gets?|got|has been|just gets?) (?:silently |suddenly |just )?killed\b"
+    r"(?! by (?:me|us|hand|mistake))",
+    re.IGNORECASE,
+)
+
+
 def _of_the_host(texts: Sequence[Excerpt]) -> Failure | None:
     for where, sentence in _sentences(texts):
+        if _KILLED.search(sentence) and not _NO_DEATH.search(sentence):
+            return Failure(kind="host-memory", where=where, text=sentence[:400], backend="cpu", phase=moment(sentence), details=(("what", "killed"),))
         if _HOST_FULL.search(sentence) and not _PLENTY.search(sentence) and not sentence.rstrip().endswith(("?", "\uff1f")):
             return Failure(kind="host-memory", where=where, text=sentence[:400], backend="cpu", phase=moment(sentence), details=(("told", "in words"),))
     return None

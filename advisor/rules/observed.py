@@ -109,6 +109,9 @@ _HOLDS = (
 )
 _FIRST_CARD = pattern(
     rf"\b{_FIRST}[^.?!]{{0,60}}\b{_HOLDS}[^.?!]{{0,60}}\b{_PROCESSES}|\b{_PROCESSES}[^.?!]{{0,40}}\b{_HOLDS}[^.?!]{{0,30}}\b{_FIRST}|"
+    # "all the GPU memory was occupied by card 0", "memory of GPU0 is much higher than on the others"
+    rf"\ball (?:the |of the )?(?:GPU |V?RAM )?memory\b[^.?!]{{0,20}}\b(?:occupied|allocated|used|taken|held)\b[^.?!]{{0,10}}\b(?:by|on|in) {_FIRST}|"
+    rf"\b{_FIRST}\b[^.?!]{{0,20}}\b(?:is |are )?(?:significantly |much |far |way )?(?:higher|larger|more)\b[^.?!]{{0,40}}\bother (?:GPUs|cards|devices)\b|"
     # what stands on the first card beside its own rank: processes or contexts of the others
     rf"\b(?:extra|additional|other|more|several|\d)\b[^.?!]{{0,20}}\b(?:process(?:es)?|contexts?|ranks?|workers?)\b[^.?!]{{0,60}}\b(?:on|in|to) (?:the )?"
     rf"(?:{_FIRST}|first (?:gpu|card|device))|"

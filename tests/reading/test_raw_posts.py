@@ -74,3 +74,41 @@ def test_an_evaluation_that_dies_on_its_way_collects(said: str) -> None:
 def test_small_fp32_weights_are_not_why_a_card_is_full() -> None:
     report = diagnose([("post.txt", "I train bert-base-uncased with the HF Trainer on a Titan RTX and get CUDA out of memory.")])
     assert "default-fp32-load" not in {finding.cause for finding in report.findings}
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("I set --devices=8 on a 8xH20 machine, but all the GPU memory was occupied by card 0, and then it oom.", "ranks-on-one-gpu"),
+        ("With 4 GPUs and DDP the memory usage of GPU0 is significantly higher than other GPUs and it runs out of memory.", "ranks-on-one-gpu"),
+        ("I train dpo with full fine-tune on 8*A100-40G and DeepSpeed zero2, 7B model, and get out of memory.", "reference-copy"),
+        ("With FSDP it goes OOM after an epoch; disabling model checkpointing the memory error went away.", "save-gather"),
+        ("On my 3090 with 40GB of RAM the job was killed halfway when it was loading the 7B base model.", "host-memory"),
+    ],
+)
+def test_what_a_sentence_shows(said: str, cause: str) -> None:
+    assert diagnose([("post.txt", said)]).findings[0].cause == cause
+
+
+def test_vanilla_checkpointing_is_no_attention() -> None:
+    report = diagnose(
+        [("post.txt", "I use LoRA with llama 7b on an A100. We should be able to just use vanilla gradient checkpointing, but it runs out of memory.")]
+    )
+    assert "attention-fallback" not in {finding.cause for finding in report.findings}
+
+
+def test_the_version_that_works_is_not_the_one_that_failed() -> None:
+    text = "transformers: 5.0.0\ntorch: 2.9.1\nLoading goes OOM on a 16GB RTX 5080; it works fine on transformers 4.48.\n"
+    versions = read([("post.txt", text)]).job.framework.versions
+    assert versions is not None
+    assert versions["transformers"] == "5.0.0"
+
+
+def test_the_end_of_a_long_paragraph_is_heard() -> None:
+    filler = "We train on a cluster of our own with data that we may not show and a model that is not public either. " * 8
+    report = diagnose([("post.txt", f"{filler}It goes OOM after an epoch. I tested it by disabling model checkpointing and the memory error went away.")])
+    assert report.findings[0].cause == "save-gather"
+
+
+def test_a_process_that_i_killed_is_no_failure() -> None:
+    assert read([("post.txt", "The old run was killed by me before I started the new one on a 3090 with llama 3 8b.")]).evidence.failure is None

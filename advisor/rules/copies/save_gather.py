@@ -57,6 +57,17 @@ RULE = Rule(
             on="line",
         ),
         Mark(
+            "save-gather-without",
+            3.0,
+            "without saving it goes through",
+            "what disappears with the checkpoint callback is what saving holds: a full state dict is gathered on a card (FSDP's default state dict type)",
+            pattern=(
+                r"\b(?:disabl\w+|turn\w* off|without|remov\w+|skipp?\w*) (?:the )?"
+                r"(?:model checkpointing|checkpoint callback|model saving|saving|ModelCheckpoint)\b"
+                r"[^.!?\n]{0,80}\b(?:went away|goes away|gone|works?|worked|fine|no (?:more )?(?:errors?|OOMs?))\b"
+            ),
+        ),
+        Mark(
             "save-gather-call",
             1.5,
             "the state dict of a sharded model is taken",
