@@ -26,14 +26,17 @@ _GROWS = pattern(
 _CARD = r"(?:GPUs?|cards?|ranks?|devices?|process(?:es)?|workers?)"
 _ALL_OF = r"(?:whole|full|entire|complete|base)"
 _MODEL = r"(?:model|weights|checkpoint|parameters)"
-_HAVE = r"(?:load\w*|hold\w*|keep\w*|has|have|stores?|cop(?:y|ies))"
+_HAVE = r"(?:load\w*|hold\w*|keep\w*|has|have|stores?|cop(?:y|ies)|fill(?:s|ed)? (?:up )?with)"
 _ON_EACH = pattern(
     rf"(?<!not )\b(?:each|every|all|both)\b[^.?!]{{0,20}}\b{_CARD}\b[^.?!]{{0,30}}\b{_HAVE}\b[^.?!]{{0,20}}\b{_ALL_OF}\b[^.?!]{{0,15}}\b{_MODEL}\b|"
     rf"\b(?:load\w*|cop(?:y|ies|ied)|replicat\w*|puts?|place\w*)\b[^.?!]{{0,20}}\b{_ALL_OF}\b[^.?!]{{0,15}}\b{_MODEL}\b[^.?!]{{0,20}}\b(?:on|to|onto|in|into)\b"
     rf"[^.?!]{{0,6}}\b(?:each|every|all|both)\b[^.?!]{{0,20}}\b{_CARD}\b|"
     rf"\b(?:memory|VRAM|usage) (?:of|on) (?:each|every|all)\b[^.?!]{{0,12}}\b{_CARD}\b[^.?!]{{0,20}}\b(?:up to|reach\w*|equals?|is)\b"
     rf"[^.?!]{{0,16}}\b{_ALL_OF} {_MODEL}\b|"
-    rf"\b(?:model|weights|parameters) (?:is|are) (?:replicated|copied|loaded (?:in full|entirely|fully)) (?:on|onto|to|in) (?:each|every|all)\b|"
+    r"\b(?:model|weights|parameters) (?:is|are|was|were|gets?) (?:replicated|copied|loaded (?:in full|entirely|fully|completely)) "
+    r"(?:on|onto|to|in|into) (?:each|every|all)\b|"
+    r"(?<!not )\b(?:fully|entirely|completely) (?:load\w*|replicat\w*|cop(?:y|ied)|materiali[sz]ed) "
+    rf"(?:on|onto|to|in|into) (?:each|every|all)\b[^.?!]{{0,20}}\b{_CARD}\b|"
     r"每(?:一)?(?:张|块|个)?(?:卡|显卡|GPU|进程|rank)[^，。？?]{0,8}(?:加载|载入|保存|存放|占用|放)[^，。？?]{0,8}(?:模型|权重|参数)",
     re.IGNORECASE,
 )
@@ -75,6 +78,13 @@ _UNEVEN = pattern(
     r"\b(?:(?:one|single|some|few|a|its|that|this|hot|busiest) (?:rank|expert|gpu)s?|(?:rank|expert|gpu) ?\d{1,4})\b[^.?!]{0,20}"
     r"\b(?:gets?|receiv\w+|takes?|sees?|has|have)\b[^.?!]{0,12}"
     r"(?:\b[5-9]\d ?%|\bmost\b|\b(?:nearly |almost )?all\b|\bfar more\b|\b\d{1,3} ?x\b|\btimes\b)[^.?!]{0,16}\btokens\b",
+    re.IGNORECASE,
+)
+_NCCL_SET = r"NCCL_(?:BUFFSIZE|IB_HCA|SOCKET_IFNAME|ALGO|PROTO|NTHREADS|NSOCKS\w*|NVLS\w*|CROSS_NIC|MIN_\w+|MAX_\w+|NCHANNELS\w*)"
+_MORE = r"(?:went up|goes up|increas\w+|grow\w*|grew|rises|rose|(?:much |far )?more|higher|larger)"
+_NCCL_MORE = pattern(
+    rf"\b{_MEMORY}\b[^.?!]{{0,40}}\b{_MORE}\b[^.?!]{{0,60}}\b{_NCCL_SET}\b|\b{_NCCL_SET}\b[^.?!]{{0,80}}\b{_MEMORY}\b[^.?!]{{0,40}}\b{_MORE}\b|"
+    rf"\b{_NCCL_SET}\b[^.?!]{{0,60}}\b{_MORE} (?:\w+ )?{_MEMORY}\b",
     re.IGNORECASE,
 )
 _SHARDING = pattern(r"zero[-_ ]{0,2}(?:stage[-_ ]?)?3\b|\bstage[-_ ]?3\b|\bfsdp|\bshard", re.IGNORECASE)
@@ -236,6 +246,12 @@ def uneven_tokens(evidence: Evidence) -> str | None:
     """One rank or expert receives most of the tokens."""
     found = _first(evidence, _UNEVEN)
     return f"most tokens go to one rank or expert, as is written in {found[0]}" if found is not None else None
+
+
+def rises_with_nccl(evidence: Evidence) -> str | None:
+    """Memory is more with one value of a setting of NCCL than with another."""
+    found = _first(evidence, _NCCL_MORE)
+    return f"memory rises with a setting of NCCL, as is written in {found[0]}" if found is not None else None
 
 
 def most_used(run: Run, evidence: Evidence) -> tuple[int | None, int | None]:

@@ -17,6 +17,12 @@ _ALONE = pattern(
     rf"\b{_ONE}\b[^.?!]{{0,30}}\b(?:holds?|uses?|has|takes?)\b[^.?!]{{0,20}}\bmore\b[^.?!]{{0,30}}\b(?:others?|rest|other (?:ranks|gpus|cards))\b",
     re.IGNORECASE,
 )
+_FIRST = r"(?:the )?first (?:gpu|card|device|one|of them)"
+_FIRST_MORE = pattern(
+    rf"\bmore (?:\w+ )?memory (?:on|in|for) {_FIRST}\b[^.?!]{{0,20}}\bthan\b|"
+    rf"\b{_FIRST} (?:\w+ )?(?:holds?|uses?|has|takes?|needs?)\b[^.?!]{{0,20}}\bmore\b[^.?!]{{0,20}}\bthan\b[^.?!]{{0,12}}\b(?:others?|rest)\b",
+    re.IGNORECASE,
+)
 _EXPERTS = pattern(r"\b(?:mixture[ -]of[ -]experts|MoE|experts?|router|grouped[ _]?gemm|token[ _]dispatch\w*)\b", re.IGNORECASE)
 
 
@@ -31,7 +37,12 @@ def alone(evidence: Evidence) -> tuple[int, str] | None:
 def first_alone(evidence: Evidence) -> str | None:
     """The first card or rank alone: what every process does before it chose a device happens there."""
     found = alone(evidence)
-    return f"rank 0 or the first card alone fails or holds more, as is written in {found[1]}" if found is not None and found[0] == 0 else None
+    if found is not None and found[0] == 0:
+        return f"rank 0 or the first card alone fails or holds more, as is written in {found[1]}"
+    for line in evidence.lines:
+        if 15 <= len(line.text) <= LONGEST and _FIRST_MORE.search(line.text) and not line.text.rstrip().endswith("?"):
+            return f"the first card holds more than the others, as is written in {line.where}"
+    return None
 
 
 def one_of_experts(evidence: Evidence) -> str | None:

@@ -54,6 +54,23 @@ def _tokens(_run: Run, evidence: Evidence) -> str | None:
     return None
 
 
+_PER_EXPERT = r"(?:(?:num_|n_)?tokens_per_(?:local_)?experts?|exp(?:ert)?_counts?|expert_(?:load|frequency)|splits_per_expert)"
+_MOST_AND_MEAN = pattern(
+    rf"\b(?:{_PER_EXPERT}|tokens (?:per|for each) expert)\b.{{0,40}}?\bmax\b\D{{0,4}}(\d{{1,12}})\b.{{0,20}}?\b(?:mean|avg|average)\b\D{{0,4}}(\d{{1,12}})\b",
+    re.IGNORECASE,
+)
+
+
+def _busiest(_run: Run, evidence: Evidence) -> str | None:
+    """A line prints the busiest expert's tokens beside the mean of all experts."""
+    for line in evidence.lines:
+        if len(line.text) <= 300 and (found := _MOST_AND_MEAN.search(line.text)) is not None:
+            most, mean = int(found[1]), int(found[2])
+            if most >= UNEVEN * max(mean, 1) and most > 1000:
+                return f"the busiest expert got {most:,} tokens where the mean is {mean:,} ({line.where})"
+    return None
+
+
 def _parallel(run: Run, _evidence: Evidence) -> str | None:
     expert = run.job.parallel.expert or 1
     return f"experts are divided over {expert} ranks: a rank's share of the tokens depends on the router" if expert > 1 else None
@@ -103,6 +120,21 @@ RULE = Rule(
             "divided experts",
             "Megatron --expert-model-parallel-size without --moe-expert-capacity-factor drops no token",
             when=_parallel,
+        ),
+        Mark(
+            "expert-imbalance-padded",
+            3.5,
+            "every expert's buffer is as long as the busiest expert's",
+            "DeepSpeed moe/sharded_moe.py top1gating without drop_tokens: new_capacity = torch.max(exp_counts); padded grouped products alike",
+            pattern=rf"\bmax\([^()]{{0,12}}\b{_PER_EXPERT}\b|\b{_PER_EXPERT}\.(?:a?max)\(",
+            on="frame",
+        ),
+        Mark(
+            "expert-imbalance-counts",
+            3.0,
+            "one expert's tokens against the mean",
+            "a balanced router gives each expert the mean (Switch Transformer, arXiv 2101.03961, section 2.2)",
+            when=_busiest,
         ),
         Mark("expert-imbalance-tokens", 4.0, "tokens unevenly spread", "counts of routed tokens by rank", when=_tokens),
         Mark("expert-imbalance-spread", 2.5, "one rank holds more", "counters of the ranks", when=_spread),

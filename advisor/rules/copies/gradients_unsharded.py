@@ -84,6 +84,32 @@ def _tried(_run: Run, evidence: Evidence) -> str | None:
     return f"{one.says} with one micro batch a step, {many.says} with {steps} ({many.where}): gradients wait undivided"
 
 
+_STEPS = r"(?:gradient[_ ]accumulation(?:[_ ]steps)?|grad_accum(?:ulation)?(?:_steps)?|accumulate_grad_batches)"
+_VALUE = pattern(rf"\b{_STEPS}\b(?: (?:is|of|to|at|set to))?[ =:]{{1,3}}(\d{{1,4}})\b", re.IGNORECASE)
+_LEFT_OUT = pattern(rf"\b(?:without|no|w/o)\b (?:any )?{_STEPS}\b", re.IGNORECASE)
+_WENT = pattern(r"\b(?:fits?|fine|works?|worked|runs?|ran|trains?|uses?|used|peaks?|takes?)\b", re.IGNORECASE)
+_WENT_NOT = pattern(r"\b(?:OOMs?|out of memory|runs? out|ran out)\b", re.IGNORECASE)
+_SENTENCE = pattern(r"(?<=[.;!?])\s+|,? but ")
+
+
+def _said(run: Run, evidence: Evidence) -> str | None:
+    """One micro batch a step went through and several did not: divided gradients are of one size whatever the number is."""
+    if run.job.parallel.strategy not in DIVIDES_GRADIENTS:
+        return None
+    one = many = ""
+    for line in evidence.lines:
+        for sentence in _SENTENCE.split(line.text) if len(line.text) <= 1500 else ():
+            failed, value = _WENT_NOT.search(sentence) is not None, _VALUE.search(sentence)
+            steps = int(value[1]) if value else 1 if _LEFT_OUT.search(sentence) else 0
+            if sentence.rstrip().endswith("?") or not steps:
+                continue
+            if steps == 1 and not failed and _WENT.search(sentence):
+                one = one or line.where
+            elif steps > 1 and failed:
+                many = many or line.where
+    return f"one micro batch a step went through ({one}), and several ran out of memory ({many}): gradients wait undivided" if one and many else None
+
+
 def _fault(run: Run, _evidence: Evidence) -> Run | None:
     if run.job.parallel.strategy not in ("fsdp1", "fsdp2", "zero2") or run.job.parallel.sync_each_microbatch is False:
         return None
@@ -134,6 +160,13 @@ RULE = Rule(
             "FSDP no_sync, FSDP2 set_requires_gradient_sync(False): the unsharded gradient is kept until the last micro batch; divided, it is of one size",
             pattern=r"FSDP2?Strategy|fully_shard|FullyShardedDataParallel|FULL_SHARD|\bfsdp2?\b|HYBRID_SHARD",
             when=_tried,
+        ),
+        Mark(
+            "gradients-unsharded-said",
+            3.5,
+            "it fails with accumulation only",
+            "FSDP no_sync, FSDP2 set_requires_gradient_sync(False): the unsharded gradient is kept until the last micro batch; divided, it is of one size",
+            when=lambda run, e: None if _tried(run, e) else _said(run, e),
         ),
         Mark(
             "gradients-unsharded-frame",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.evidence import Evidence
-from advisor.rules import counters, fingerprint, snapshots
+from advisor.rules import counters, fingerprint, observed, snapshots
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
@@ -200,6 +200,13 @@ RULE = Rule(
             pattern=_GATHERS,
             on="frame",
             when=_stays,
+        ),
+        Mark(
+            "communication-buffers-nccl-setting",
+            3.5,
+            "memory rises with a setting of NCCL",
+            "NCCL user guide, environment variables: NCCL_BUFFSIZE bytes for each channel and peer, channels by NCCL_MIN_NCHANNELS and NCCL_IB_HCA",
+            when=lambda _, e: observed.rises_with_nccl(e),
         ),
         Mark(
             "communication-buffers-nccl",
