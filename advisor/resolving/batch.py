@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.architecture import ConfigError, of_model
 from advisor.resolving import family
 from advisor.resolving.draft import Draft
 
@@ -13,6 +14,8 @@ def settle(draft: Draft) -> None:
     draft.table("batch.seq_len", alternatives=(512, 1024, 2048, 4096))
     if draft.known("batch.token_budget"):
         draft.assume("batch.seq_len", draft.get("batch.token_budget"), "a sequence is at most what a pass is filled to", alternatives=(2048, 4096))
+    elif not draft.known("batch.seq_len") and (positions := _of_transcript(draft)):
+        draft.assume("batch.seq_len", positions, "a transcript is at most as long as the decoder has positions", alternatives=(64, 225))
     _passes(draft)
     draft.table("batch.gradient_accumulation", "batch.packed")
     draft.default("batch.gradient_accumulation", 1, draft.framework or "every framework")
@@ -24,6 +27,15 @@ def settle(draft: Draft) -> None:
     if draft.get("objective") in ("grpo", "rloo"):
         draft.table("batch.generations")
         draft.default("batch.generations", 8, "trl GRPOConfig num_generations")
+
+
+def _of_transcript(draft: Draft) -> int | None:
+    """Positions of the decoder of a model that hears: its text is short, and no training script names a length for it."""
+    try:
+        architecture = of_model(draft.model)
+    except ConfigError:
+        return None
+    return architecture.max_positions if architecture is not None and architecture.sources else None
 
 
 def _passes(draft: Draft) -> None:

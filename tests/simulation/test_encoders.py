@@ -73,3 +73,11 @@ def test_whisper_s_encoder_hears_30_seconds_whatever_the_text_s_length() -> None
         return sum(h.bytes for h in estimate(resolve(read_job(job))).alive("loss.backward") if h.name.startswith(("encoder", "features")))
 
     assert peak(32) == peak(448) > 0
+
+
+def test_a_transcript_without_a_length_is_as_long_as_the_decoder_allows() -> None:
+    job = {"version": 1, "model": {"config": config("whisper")}, "batch": {"micro_batch": 8}, "precision": {"weights": "bf16"}}
+    run = resolve(read_job(job))
+    assert run.job.batch.seq_len == 448 and run.facts["batch.seq_len"].kind == "assumed" and not run.missing
+    total = estimate(run).totals()["max_allocated"]
+    assert total.low < total.expected <= total.high
