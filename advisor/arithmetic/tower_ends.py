@@ -56,12 +56,16 @@ def behind(ctx: Context, patches: int) -> Iterator[Holding]:
     yield Holding("activations", "behind the tower's blocks", patches * each, UNTIL_BACKWARD, "patches x bytes a patch", values, SOURCE)
 
 
-def apart(ctx: Context, patches: int) -> Iterator[Holding]:
+def apart(ctx: Context, patches: int, *, full: bool) -> Iterator[Holding]:
     """Pixtral's mask that keeps images apart: all patches of the batch lie in one row, so it has their square; none with flash attention.
 
-    Source: modeling_pixtral ``generate_block_attention_mask``, in the embedded patches' dtype; narrowed by each call under autocast.
+    In the embedded patches' dtype; where that is wider, each call of the kernel narrows it: a copy a block, with checkpointing of the one that runs.
+    Source: modeling_pixtral ``generate_block_attention_mask``; ATen autocast_mode.h, scaled_dot_product_attention in lower precision.
     """
     if "ln_pre" not in {t.name for t in ctx.arch.outer} or ctx.attention in ("flash-2", "flash-3") or ctx.source != "huggingface":
         return
-    values = {"patches": patches, "bytes": ctx.compute}
-    yield Holding("attention", "mask that keeps images apart", patches * patches * ctx.compute, UNTIL_END, "patches x patches x bytes", values, MASK_SOURCE)
+    stream = settings.stream(ctx)
+    copies = 0 if stream <= ctx.compute or ctx.attention == "eager" else 1 if full else sum(block.count for block in ctx.arch.vision)
+    each = stream + copies * ctx.compute
+    values = {"patches": patches, "narrowed copies": copies, "bytes": each}
+    yield Holding("attention", "mask that keeps images apart", patches * patches * each, UNTIL_END, "patches x patches x bytes", values, MASK_SOURCE)

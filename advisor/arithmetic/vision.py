@@ -60,8 +60,8 @@ def holdings(ctx: Context) -> Iterator[Holding]:
         return
     yield from tower_ends.behind(ctx, patches)
     yield from tower_ends.before(ctx, patches, trained=trained and ctx.method not in ADAPTED)
-    yield from tower_ends.apart(ctx, patches)
     full = vision.tower_checkpointing == "full" or (vision.tower_checkpointing is None and ctx.checkpointing == "full" and ctx.source == "huggingface")
+    yield from tower_ends.apart(ctx, patches, full=full)
     left = ctx.arch.vision_unused
     for block in reversed(ctx.arch.vision):
         unread = min(block.count, left)

@@ -114,6 +114,12 @@ def test_a_mask_that_joins_images_both_ways_is_held_all_step_long() -> None:
     assert [h.bytes for h in alive if h.name == "attention mask"] == [2048 * 2048]  # truth values
 
 
+def test_pixtral_s_mask_is_narrowed_by_each_call_under_autocast(session: Session) -> None:
+    run = run_of("mistral3", "frozen", {"kind": "full"}, "full").but(precision={"weights": "fp32", "compute": "bf16", "mixed": "autocast"})
+    probed = asked_of(session, run, timeout=SECONDS, say=lambda _: None).ledger
+    assert estimate(run).peak().bytes == pytest.approx(probed.peak().bytes, rel=WITHIN)
+
+
 def test_pixtral_s_mask_is_the_square_of_all_patches_of_the_batch() -> None:
     def mask(images: int) -> int:
         run = run_of("mistral3", "trained", LORA, "full").but(model={"vision": {"tower": "trained", "images": images, "tokens": None}})
