@@ -29,12 +29,14 @@ COLOCATED = lazily(
 )
 FRACTION = lazily(r"\bgpu_memory_utilization\b\W{0,4}(?:of |is )?(0?\.\d{1,3})\b")
 _OBJECTIVE = lazily(r"(?<![\w/.-])(DPO|GRPO|KTO|ORPO|RLOO|PPO)(?![\w/.-])", re.IGNORECASE)
+_USED = r"\b(?:with|using|uses?|by|plain|vanilla|optimi[sz]er(?: is| was)?[ :=]+)\s?{0}\b(?![./-]\w)|(?<![\w./-]){0} optimi[sz]er\b"
 _OPTIMIZERS = tuple(
     (name, lazily(text, re.IGNORECASE))
     for name, text in (
         ("paged-adamw-8bit", r"\bpaged[-_ ]adamw?[-_ ]8[-_ ]?bit\b|\b8[- ]?bit paged adamw?\b"),
         ("adamw-8bit", r"(?<!paged[-_ ])\badamw?[-_ ]?(?:bnb[-_ ])?8[-_ ]?bit\b|\b8[- ]?bit[- ]adamw?\b"),
         ("adafactor", r"\badafactor\b"),
+        *((name, _USED.format(name)) for name in ("sgd", "lion", "muon")),  # short names stand for other things too
     )
 )
 _OFFLOADS = lazily(
