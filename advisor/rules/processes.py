@@ -76,6 +76,7 @@ def contexts(evidence: Evidence) -> str | None:
 
 
 ALIKE = 0.03  # of the larger: contexts of one program on one card differ by a few MiB
+NEXT = 8  # pids a process: a launcher forks its workers one after the other, and threads of those that began take numbers of the same row
 LEAST_ALIKE = 3  # processes: two of one size may be chance
 
 
@@ -86,6 +87,16 @@ def alike_in_error(evidence: Evidence) -> str | None:
     if len(others) < LEAST_ALIKE or max(others) - min(others) > ALIKE * max(others) or max(others) > 2 * CONTEXT[1]:
         return None
     return f"{len(others)} other processes hold {show(max(others))} each on this card: contexts of other ranks, which have a card of their own"
+
+
+def started_together(evidence: Evidence) -> str | None:
+    """The error lists three or more other processes with pids next to each other, no mere contexts: one launch put all its ranks on this card."""
+    failure = evidence.failure
+    others = [p for p in failure.processes if not p.own and p.pid is not None and (p.used_bytes or 0) > 2 * CONTEXT[1]] if failure is not None else []
+    pids = sorted({p.pid for p in others if p.pid is not None})
+    if len(pids) < LEAST_ALIKE or pids[-1] - pids[0] > NEXT * len(pids):
+        return None
+    return f"{len(pids)} other processes on this card have pids next to each other ({pids[0]} to {pids[-1]}): they were started together"
 
 
 def all_here(evidence: Evidence) -> str | None:
@@ -101,7 +112,7 @@ def all_here(evidence: Evidence) -> str | None:
             pids, sizes = [pid for pid, _ in together], sorted(size for _, size in together)
             if len(sizes) > LEAST_ALIKE:
                 sizes = sizes[1:]  # the one that ran out was still filling
-            if len(together) >= 2 and max(pids) - min(pids) <= 8 * len(together) and min(sizes) >= GIB and max(sizes) <= 1.25 * min(sizes):
+            if len(together) >= 2 and max(pids) - min(pids) <= NEXT * len(together) and min(sizes) >= GIB and max(sizes) <= 1.25 * min(sizes):
                 return f"{len(together)} processes that were started together hold about {show(sizes[0])} each on GPU {device.index}"
     return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.evidence import Device, Evidence, Line, Process
+from advisor.evidence import Device, Evidence, Failure, Line, Process
 from advisor.rules import processes
 from advisor.units import GIB, MIB
 
@@ -40,3 +40,15 @@ def test_ranks_that_print_the_same_device() -> None:
 def test_ranks_that_each_see_one_card_rightly_print_the_same_number() -> None:
     for isolated in ("CUDA_VISIBLE_DEVICES=1 python train.py", "srun --gpus-per-task=1 python train.py", "Started a local Ray instance."):
         assert processes.same_device_printed(_lines(isolated, "rank 0 device cuda:0", "rank 1 device cuda:0")) is None
+
+
+def _in_error(*pids: int, size: int = 12 * GIB) -> Evidence:
+    others = tuple(Process(pid, size + n * GIB, None) for n, pid in enumerate(pids))
+    return Evidence(failures=(Failure(kind="gpu-memory", where="error.txt:1", text="CUDA out of memory.", gpu=0, processes=others),))
+
+
+def test_an_error_lists_the_pids_of_one_launch() -> None:
+    assert processes.started_together(_in_error(70211, 70213, 70219))
+    assert processes.started_together(_in_error(70211, 91544, 120003)) is None
+    assert processes.started_together(_in_error(70211, 70212)) is None
+    assert processes.started_together(_in_error(70211, 70212, 70213, size=300 * MIB)) is None

@@ -200,6 +200,13 @@ RULE = Rule(
         ),
         Mark("other-process-most", 1.5, "others hold most", "the same identity", when=_most),
         Mark(
+            "other-process-row",
+            -3.0,
+            "started together",
+            "what one launcher forked on one card are the ranks of a job: this one's, as a stranger's would be spread over its own cards",
+            when=lambda _, e: processes.started_together(e),
+        ),
+        Mark(
             "other-process-first-alone",
             -3.0,
             "the first card alone",

@@ -58,6 +58,13 @@ RULE = Rule(
             "c10 CUDACachingAllocator.cpp reportProcessMemoryInfo lists every process on the card, by NVML",
             when=lambda _, e: processes.alike_in_error(e),
         ),
+        Mark(
+            "ranks-on-one-gpu-row",
+            3.5,
+            "started together on one card",
+            "torch elastic and the DeepSpeed launcher fork one worker after the other (Popen); c10 CUDACachingAllocator.cpp prints their pids",
+            when=lambda _, e: processes.started_together(e),
+        ),
         Mark("ranks-on-one-gpu-together", 3.0, "started together on one card", "nvidia-smi's process table", when=lambda _, e: processes.all_here(e)),
         Mark(
             "ranks-on-one-gpu-same",
