@@ -87,6 +87,17 @@ _NCCL_MORE = pattern(
     rf"\b{_NCCL_SET}\b[^.?!]{{0,60}}\b{_MORE} (?:\w+ )?{_MEMORY}\b",
     re.IGNORECASE,
 )
+_ONE_GPU = r"(?:\b(?:on|with|using) )?\b(?:(?:a |one |1 )?single|one|1) (?:GPU|card|device)\b"
+_ONE_RUNS = pattern(
+    rf"{_ONE_GPU}[^.?!]{{0,40}}\b(?:fine|works?|worked|runs?|ran|fits?|trains?|no (?:problem|OOM|issue))\b|"
+    rf"\b(?:works?|worked|runs?|ran|fits?|trains?) (?:\w+ ){{0,2}}{_ONE_GPU}",
+    re.IGNORECASE,
+)
+_MANY_GPU = (
+    r"(?:\bmulti(?:ple)?[-_ ]?(?:GPUs?|cards?)\b|\b(?:two|four|eight|several|more|[2-9]|16) (?:GPUs|cards)\b|"
+    r"\b(?:num_processes|nproc_per_node)[ =][2-9]\b|\bDDP\b)"
+)
+_MANY_FAIL = pattern(rf"{_MANY_GPU}[^.?!]{{0,100}}\b(?:OOMs?|out of memory)\b|\b(?:OOMs?|out of memory)\b[^.?!]{{0,40}}{_MANY_GPU}", re.IGNORECASE)
 _SHARDING = pattern(r"zero[-_ ]{0,2}(?:stage[-_ ]?)?3\b|\bstage[-_ ]?3\b|\bfsdp|\bshard", re.IGNORECASE)
 _NOBODY = pattern(
     r"\bno (?:other )?(?:\w+ )?process(?:es)?\b|(?:\bnot|n't)\b[^.?!]{0,30}\b(?:any|other)\b[^.?!]{0,20}\b(?:process(?:es)?|jobs?|programs?|training)\b|"
@@ -252,6 +263,12 @@ def rises_with_nccl(evidence: Evidence) -> str | None:
     """Memory is more with one value of a setting of NCCL than with another."""
     found = _first(evidence, _NCCL_MORE)
     return f"memory rises with a setting of NCCL, as is written in {found[0]}" if found is not None else None
+
+
+def one_card_runs(evidence: Evidence) -> str | None:
+    """The same training runs on one card and runs out of memory on several."""
+    one, many = _first(evidence, _ONE_RUNS), _first(evidence, _MANY_FAIL)
+    return f"on one card it runs ({one[0]}), on several it runs out of memory ({many[0]})" if one is not None and many is not None else None
 
 
 def most_used(run: Run, evidence: Evidence) -> tuple[int | None, int | None]:

@@ -71,3 +71,24 @@ def test_a_buffer_as_long_as_the_busiest_expert() -> None:
     """DeepSpeed's gate without dropped tokens takes the largest count as every expert's capacity."""
     assert "expert-imbalance" in _causes("", "deepspeed/moe/gate.py|top1gating|new_capacity = torch.max(exp_counts).to(logits.device)", requested="9.00 GiB")
     assert "expert-imbalance" not in _causes("", "model/vocab.py|forward|counts = torch.max(word_counts).to(logits.device)", requested="9.00 GiB")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("It trains on a single GPU.\nWith DDP on two cards I get OOM.", True),
+        ("With one card it works, but torchrun --nproc_per_node=4 is out of memory.", True),
+        ("On one GPU it is out of memory.\nWith DDP it is OOM too.", False),
+        ("Does it run on one GPU?\nWith multiple GPUs it is OOM.", False),
+    ],
+)
+def test_one_card_runs_what_replicas_cannot(text: str, says: bool) -> None:
+    assert (observed.one_card_runs(_evidence(text)) is not None) is says
+
+
+def test_replicas_add_buckets_in_the_backward_pass_only() -> None:
+    said = "It trains on a single GPU.\nWith DDP on two cards I get OOM.\n"
+    job = "version: 1\nparallel: {strategy: ddp, replicate: 2}\n"
+    for frame, says in (("torch/_tensor.py|backward|torch.autograd.backward(", True), ("train.py|main|model = AutoModel.from_pretrained(name)", False)):
+        report = diagnose([("job.yaml", job), ("q.txt", said + trace(frame) + oom("1.00 GiB", allocated=76.0))])
+        assert (bool(report.findings) and report.findings[0].cause == "communication-buffers") is says

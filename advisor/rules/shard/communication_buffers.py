@@ -202,6 +202,13 @@ RULE = Rule(
             when=_stays,
         ),
         Mark(
+            "communication-buffers-replica",
+            3.0,
+            "one card runs it, replicas do not",
+            "torch DistributedDataParallel: without gradient_as_bucket_view the reducer's buckets are as large as all gradients, beside them",
+            when=lambda run, e: observed.one_card_runs(e) if run.job.parallel.strategy == "ddp" and in_phase(e, "backward") else None,
+        ),
+        Mark(
             "communication-buffers-nccl-setting",
             3.5,
             "memory rises with a setting of NCCL",
