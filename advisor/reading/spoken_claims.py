@@ -21,6 +21,7 @@ _METHOD = lazily(  # a letter of Chinese ends no word of Latin ones for \b
     re.IGNORECASE,
 )
 _QUANTISED = lazily(r"\bload_in_([48])bit\s?=\s?True\b")
+_IN_BITS = lazily(r"(?<![\w.])\d{1,3}(?:\.\d)?[Bb][- ](?:\w{1,10} )?(?:in )?([48])[- ]?bit\b(?! ?(?:adam|optim|paged))", re.IGNORECASE)  # "Qwen2-VL-7B 4bit"
 ENGINE = lazily(r"vllm|sglang", re.IGNORECASE)
 COLOCATED = lazily(
     r"\b(?:vllm|sglang)\b[^.;]{0,60}\b(?:co-?locat\w+|same (?:gpus?|cards?)|shar(?:e|es|ing) the (?:gpu|card)s?)\b|"
@@ -79,7 +80,7 @@ def claims_of(text: str) -> Iterator[tuple[str, str]]:
         found = [("parallel.strategy", f"zero{m[1]}") for m in _STAGE.finditer(rest)]
         found += [("parallel.strategy", f"fsdp{'2' if m[1] else '1'}") for m in _FSDP.finditer(rest)]
         found += [("method.kind", "qlora" if m[1] else "lora" if m[2] else "full") for m in _METHOD.finditer(rest)]
-        found += [("method.base", "int8" if m[1] == "8" else "nf4") for m in _QUANTISED.finditer(rest)]
+        found += [("method.base", "int8" if m[1] == "8" else "nf4") for named in (_QUANTISED, _IN_BITS) for m in named.finditer(rest)]
         if (engine := COLOCATED.search(rest)) is not None and (named := ENGINE.search(engine[0])) is not None:
             found += [("rollout.engine", named[0].lower()), ("rollout.placement", "colocated")]
         found += [("objective", m[1].lower()) for m in _OBJECTIVE.finditer(rest)]

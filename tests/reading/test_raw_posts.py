@@ -83,6 +83,13 @@ def test_small_fp32_weights_are_not_why_a_card_is_full() -> None:
         ("With 4 GPUs and DDP the memory usage of GPU0 is significantly higher than other GPUs and it runs out of memory.", "ranks-on-one-gpu"),
         ("I train dpo with full fine-tune on 8*A100-40G and DeepSpeed zero2, 7B model, and get out of memory.", "reference-copy"),
         ("With FSDP it goes OOM after an epoch; disabling model checkpointing the memory error went away.", "save-gather"),
+        ("In Jupyter the first run works, then the cell gives CUDA out of memory. Restarting the kernel fixes it.", "retained-objects"),
+        ("t5-3b on 2xA100 40GB, training is fine with batch size 4, as soon as evaluation begins it is OOM. per_device_eval_batch_size=64", "eval-batch"),
+        ("Training QLoRA of Llama-2-70B on 2x A6000 went fine, but merge_and_unload() gives CUDA out of memory when merging.", "merge-dequantizes"),
+        (
+            "Mistral-7B on 8xA100 80GB goes OOM. It says: You are not running the flash-attention implementation, expect numerical differences.",
+            "attention-fallback",
+        ),
         ("On my 3090 with 40GB of RAM the job was killed halfway when it was loading the 7B base model.", "host-memory"),
     ],
 )
@@ -112,3 +119,11 @@ def test_the_end_of_a_long_paragraph_is_heard() -> None:
 
 def test_a_process_that_i_killed_is_no_failure() -> None:
     assert read([("post.txt", "The old run was killed by me before I started the new one on a 3090 with llama 3 8b.")]).evidence.failure is None
+
+
+@pytest.mark.parametrize(
+    ("said", "base"),
+    [("Unsloth, Qwen2-VL-7B 4bit on a T4 goes OOM.", "nf4"), ("A 7B 8-bit Adam run goes OOM on a T4.", None), ("llama 2 13B in 8 bit goes OOM.", "int8")],
+)
+def test_bits_behind_a_models_size(said: str, base: str | None) -> None:
+    assert read([("post.txt", said)]).job.method.base == base

@@ -129,6 +129,18 @@ RULE = Rule(
             when=lambda _, e: "" if in_phase(e, "load", None) else None,
         ),
         Mark(
+            "retained-objects-restart",
+            3.0,
+            "a fresh process has room where this one has none any more",
+            "IPython keeps what earlier cells bound, and the last exception with its frames (sys.last_traceback)",
+            pattern=(
+                r"\b[Rr]estart\w* (?:the |my )?(?:kernel|runtime|session|notebook|python|colab)\b"
+                r"[^.!?\n]{0,40}\b(?:fix\w*|help\w*|works?|solve\w*|goes away|is fine)|"
+                r"\b(?:after|until) (?:I )?restart\w* (?:the |my )?(?:kernel|runtime|session|notebook|colab)\b|"
+                r"\bfirst (?:run|time)(?: it)? (?:works?|worked|is fine|was fine|runs?)\b[^!?\n]{0,80}\b(?:again|second (?:run|time))\b"
+            ),
+        ),
+        Mark(
             "retained-objects-trials",
             4.0,
             "an earlier trial of a search ran in this process",

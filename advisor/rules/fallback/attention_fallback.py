@@ -233,7 +233,7 @@ RULE = Rule(
             when=lambda _, e: None if in_phase(e, "load") else "",
             pattern=r"(use|using|fall(ing|s)? ?back to|default(ing)? to) (the )?(eager|math|manual|naive|vanilla|slow|unfused)\b"
             r"[^.\n]{0,60}(attention|attn|implementation|sdpa|kernel)|"
-            r"unfused implementation|materializes the full scores matrix|flash_attn.{0,60}undefined symbol|"
+            r"unfused implementation|not running the flash-attention implementation|materializes the full scores matrix|flash_attn.{0,60}undefined symbol|"
             r"[Ff]lash ?[Aa]ttention.{0,40}(not (installed|available|supported)|only supports|is disabled|failed to import|undefined symbol)",
         ),
         Mark(

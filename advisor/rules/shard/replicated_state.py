@@ -61,9 +61,14 @@ def _only_assumed(run: Run, evidence: Evidence) -> bool:
     return (failure is not None and failure.backend in ("jax", "tensorflow")) or (growth.last_step(evidence) or 0) > 1
 
 
+def _trained_before(evidence: Evidence) -> bool:
+    """What fails after training steps, in evaluation, at saving or at merging, had the room for the state of training."""
+    return in_phase(evidence, "eval", "save", "merge")
+
+
 def _exceeds(run: Run, evidence: Evidence) -> str | None:
     """State alone fills the card; a share of it would not."""
-    if _only_assumed(run, evidence):
+    if _only_assumed(run, evidence) or _trained_before(evidence):
         return None
     state, capacity, ranks = _state(run, evidence), _capacity(run, evidence), _ranks(run)
     if state is None or capacity is None or ranks < 2 or state < 0.6 * capacity:
@@ -75,7 +80,7 @@ def _exceeds(run: Run, evidence: Evidence) -> str | None:
 
 
 def _alone(run: Run, evidence: Evidence) -> str | None:
-    if _only_assumed(run, evidence):
+    if _only_assumed(run, evidence) or _trained_before(evidence):
         return None
     state, capacity, ranks = _state(run, evidence), _capacity(run, evidence), _ranks(run)
     if state is None or capacity is None or ranks < 2:
@@ -107,7 +112,7 @@ def _same_everywhere(_run: Run, evidence: Evidence) -> str | None:
 
 
 def _data_parallel(run: Run, evidence: Evidence) -> str | None:
-    if _only_assumed(run, evidence):
+    if _only_assumed(run, evidence) or _trained_before(evidence):
         return None
     if evidence.failure is None or run.job.parallel.strategy != "ddp" or gpus(run) < 2 or (run.architecture is None and not gpus_known(run)):
         return None  # that one card of several is named, of a model that is not known, says nothing of its state
