@@ -17,6 +17,9 @@ _ALONE = pattern(
     rf"\b{_ONE}\b[^.?!]{{0,30}}\b(?:holds?|uses?|has|takes?)\b[^.?!]{{0,20}}\bmore\b[^.?!]{{0,30}}\b(?:others?|rest|other (?:ranks|gpus|cards))\b",
     re.IGNORECASE,
 )
+_SOME = pattern(  # "one rank OOMs, always a different one; the others have 15 GB free"
+    rf"\b(?:one|a single|a different|some) (?:rank|gpu|card|worker)\b[^.?!]{{0,30}}\b{_FAILS}\b[^.?!]{{0,60}}\b(?:others?|rest|different)\b", re.IGNORECASE
+)
 _FIRST = r"(?:the )?first (?:gpu|card|device|one|of them)"
 _FIRST_MORE = pattern(
     rf"\bmore (?:\w+ )?memory (?:on|in|for) {_FIRST}\b[^.?!]{{0,20}}\bthan\b|"
@@ -48,6 +51,11 @@ def first_alone(evidence: Evidence) -> str | None:
 def one_of_experts(evidence: Evidence) -> str | None:
     """One rank other than the first, where the text speaks of experts: ranks that hold experts differ by the tokens that the router sends."""
     found = alone(evidence)
-    if found is None or found[0] == 0 or not any(_EXPERTS.search(line.text) for line in evidence.lines):
+    if not any(_EXPERTS.search(line.text) for line in evidence.lines):
+        return None
+    if found is None:
+        some = next((line for line in evidence.lines if 15 <= len(line.text) <= LONGEST and _SOME.search(line.text)), None)
+        return f"one rank among others fails, in a model with experts, as is written in {some.where}" if some is not None else None
+    if found[0] == 0:
         return None
     return f"rank {found[0]} alone fails or holds more, in a model with experts, as is written in {found[1]}"

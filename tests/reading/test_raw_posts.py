@@ -90,6 +90,8 @@ def test_small_fp32_weights_are_not_why_a_card_is_full() -> None:
             "Mistral-7B on 8xA100 80GB goes OOM. It says: You are not running the flash-attention implementation, expect numerical differences.",
             "attention-fallback",
         ),
+        ("Megatron MoE, EP8: after some hundred steps one rank OOMs, always a different one; others have 15 GB free.", "expert-imbalance"),
+        ("torch.compile(model, mode='max-autotune') makes my GPU run out of memory, without compile it uses 60 of 80 GB.", "graph-pools"),
         ("On my 3090 with 40GB of RAM the job was killed halfway when it was loading the 7B base model.", "host-memory"),
     ],
 )
@@ -127,3 +129,10 @@ def test_a_process_that_i_killed_is_no_failure() -> None:
 )
 def test_bits_behind_a_models_size(said: str, base: str | None) -> None:
     assert read([("post.txt", said)]).job.method.base == base
+
+
+def test_one_process_that_spreads_layers_holds_nothing_twice() -> None:
+    report = diagnose(
+        [("post.txt", 'device_map="auto" on two 3090s: GPU0 uses 23.5 GB and OOMs while GPU1 has only 9 GB used. Full fine-tuning of a 3B model.')]
+    )
+    assert "replicated-state" not in {finding.cause for finding in report.findings}

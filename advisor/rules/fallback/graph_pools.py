@@ -59,6 +59,13 @@ RULE = Rule(
             when=lambda _, e: None if any(word in f.file for f in e.frames for word in ("vllm/", "sglang/")) else "",
         ),
         Mark(
+            "graph-pools-mode",
+            2.0,
+            "a mode of torch.compile that captures CUDA graphs",
+            "torch/_inductor/__init__.py list_mode_options: reduce-overhead and max-autotune set triton.cudagraphs",
+            pattern=r"\bmode\s?=\s?[\"'](?:max-autotune|reduce-overhead)[\"']|\bmode (?:max-autotune|reduce-overhead)(?!-no)",
+        ),
+        Mark(
             "graph-pools-told",
             3.0,
             "more with graphs than without",

@@ -53,11 +53,20 @@ def _capacity(run: Run, evidence: Evidence) -> int | None:
     return counters.of(evidence).capacity or (run.usable[0] if run.usable else None)
 
 
+# transformers integrations/accelerate.py: one process spreads the layers over all cards, and Trainer then runs no DDP (is_model_parallel)
+_NAIVE = pattern(r"\bdevice_map\s?=\s?[\"']?(?:auto|balanced\w*|sequential)\b")
+
+
 def _only_assumed(run: Run, evidence: Evidence) -> bool:
-    """That each rank holds everything is an assumption that does not hold: XLA's programs divide by annotations that no text shows, or steps went through."""
+    """That each rank holds everything is an assumption, and it does not hold.
+
+    XLA divides by annotations that no text shows, one process spreads layers over the cards, or steps went through.
+    """
     fact, failure = run.facts.get("parallel.strategy"), evidence.failure
     if fact is None or fact.kind != "assumed":
         return False
+    if any(_NAIVE.search(line.text) for line in evidence.lines):
+        return True
     return (failure is not None and failure.backend in ("jax", "tensorflow")) or (growth.last_step(evidence) or 0) > 1
 
 
