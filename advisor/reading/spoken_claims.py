@@ -22,6 +22,7 @@ _METHOD = lazily(  # a letter of Chinese ends no word of Latin ones for \b
 )
 _QUANTISED = lazily(r"\bload_in_([48])bit\s?=\s?True\b")
 _IN_BITS = lazily(r"(?<![\w.])\d{1,3}(?:\.\d)?[Bb][- ](?:\w{1,10} )?(?:in )?([48])[- ]?bit\b(?! ?(?:adam|optim|paged))", re.IGNORECASE)  # "Qwen2-VL-7B 4bit"
+_PEFT = lazily(r"\b(?:with|pass\w*|using|use) (?:a |the )?(?:peft_config|LoraConfig)\b", re.IGNORECASE)
 ENGINE = lazily(r"vllm|sglang", re.IGNORECASE)
 COLOCATED = lazily(
     r"\b(?:vllm|sglang)\b[^.;]{0,60}\b(?:co-?locat\w+|same (?:gpus?|cards?)|shar(?:e|es|ing) the (?:gpu|card)s?)\b|"
@@ -29,7 +30,7 @@ COLOCATED = lazily(
     re.IGNORECASE,
 )
 FRACTION = lazily(r"\bgpu_memory_utilization\b\W{0,4}(?:of |is )?(0?\.\d{1,3})\b")
-_OBJECTIVE = lazily(r"(?<![\w/.-])(DPO|GRPO|KTO|ORPO|RLOO|PPO)(?![\w/.-])", re.IGNORECASE)
+_OBJECTIVE = lazily(r"(?<![\w/.-])(DPO|GRPO|KTO|ORPO|RLOO|PPO)(?:Trainer)?(?![\w/.-])", re.IGNORECASE)
 _USED = r"\b(?:with|using|uses?|by|plain|vanilla|optimi[sz]er(?: is| was)?[ :=]+)\s?{0}\b(?![./-]\w)|(?<![\w./-]){0} optimi[sz]er\b"
 _OPTIMIZERS = tuple(
     (name, lazily(text, re.IGNORECASE))
@@ -80,6 +81,7 @@ def claims_of(text: str) -> Iterator[tuple[str, str]]:
         found = [("parallel.strategy", f"zero{m[1]}") for m in _STAGE.finditer(rest)]
         found += [("parallel.strategy", f"fsdp{'2' if m[1] else '1'}") for m in _FSDP.finditer(rest)]
         found += [("method.kind", "qlora" if m[1] else "lora" if m[2] else "full") for m in _METHOD.finditer(rest)]
+        found += [("method.kind", "lora")] if _PEFT.search(rest) else []
         found += [("method.base", "int8" if m[1] == "8" else "nf4") for named in (_QUANTISED, _IN_BITS) for m in named.finditer(rest)]
         if (engine := COLOCATED.search(rest)) is not None and (named := ENGINE.search(engine[0])) is not None:
             found += [("rollout.engine", named[0].lower()), ("rollout.placement", "colocated")]

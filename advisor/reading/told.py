@@ -114,7 +114,8 @@ _MOMENTS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("resume", r"\b(?:when|while|during|after|on|upon) resuming\b|\bresume_from_checkpoint\b"),
         (
             "load",
-            r"\b(?:when|while|during|at) (?:the )?(?:model |weight )?loading\b|\bloading (?:of )?(?:the |my )?(?:checkpoint|model|weights|shards)\b.{0,60}%",
+            r"\b(?:when|while|during|at) (?:the )?(?:model |weight )?loading\b|\bat (?:about )?\d{1,2} ?% of (?:the )?(?:checkpoint )?shards\b|"
+            r"\bloading (?:of )?(?:the |my )?(?:checkpoint|model|weights|shards)\b.{0,60}%",
         ),
         ("sync", r"(?<![A-Za-z])wak(?:es?|ing)[ _-]?up (?:the )?weights?(?![A-Za-z])|\bwake_up\(tags=\[[\"']weights"),
         ("rollout", r"(?<![A-Za-z])wak(?:es?|ing)[ _-]?up(?![A-Za-z])(?! (?:the )?weights?(?![A-Za-z]))(?!\(tags=\[[\"']weights)"),

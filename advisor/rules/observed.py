@@ -42,6 +42,7 @@ _ON_EACH = pattern(
 )
 _NARROW = r"(?:fp8|float8|mxfp8)"
 _FP8_SAVES_NOTHING = pattern(
+    rf"\b{_NARROW} (?:is |be |also )?(?:using|uses?|taking|takes?|needs?|needing) (?:\w+ )?more\b|"
     rf"\b{_NARROW}\b[^.?!]{{0,120}}\b(?:same|similar|identical|more|higher|larger|increase\w*) (?:\w+ ){{0,3}}(?:memory|VRAM|footprint|usage)\b|"
     rf"\b{_NARROW}\b[^.?!]{{0,100}}\b(?:memory|VRAM|usage|footprint)\b[^.?!]{{0,40}}\b(?:same|higher|larger|more|"
     rf"not (?:\w+ )?(?:reduced?|lower|decrease\w*)|increase\w*|unchanged)\b|"

@@ -90,6 +90,12 @@ def test_small_fp32_weights_are_not_why_a_card_is_full() -> None:
             "Mistral-7B on 8xA100 80GB goes OOM. It says: You are not running the flash-attention implementation, expect numerical differences.",
             "attention-fallback",
         ),
+        ("SFTTrainer packing=False, avg sample is 300 tokens but some are 4000, llama 3 8b on an A6000. OOM randomly in the middle of epoch.", "batch-outlier"),
+        ("CUDA error: out of memory, nvidia-smi shows 0 MiB. Inside docker, another user runs jobs on the same node.", "other-process"),
+        (
+            "DPOTrainer with peft_config, I also pass ref_model=AutoModelForCausalLM.from_pretrained(name). Mistral 7B on an A10G is OOM at init.",
+            "reference-copy",
+        ),
         ("Megatron MoE, EP8: after some hundred steps one rank OOMs, always a different one; others have 15 GB free.", "expert-imbalance"),
         ("torch.compile(model, mode='max-autotune') makes my GPU run out of memory, without compile it uses 60 of 80 GB.", "graph-pools"),
         ("On my 3090 with 40GB of RAM the job was killed halfway when it was loading the 7B base model.", "host-memory"),

@@ -204,6 +204,10 @@ RULE = Rule(
             "a padded batch is as long as its longest sample",
             pattern=r"\b(?:always|every time|each time|only)\b[^.?!\n]{0,40}\b(?:same|one|certain|particular|specific) (?:\w+ )?"
             r"(?:sample|batch|example|document|step|file|image)\b|"
+            r"\b(?:OOMs?|out of memory)\b (?:comes? |happens? |occurs? )?(?:randomly|at random|sporadically|unpredictably)\b|"
+            r"\brandom(?:ly)? (?:OOMs?|out of memory)\b|"
+            r"\b(?:avg|average|mean|median|most|typical)\b[^.?!\n]{0,30}\b\d{2,5}\b[^.?!\n]{0,20}\b(?:but|while)\b"
+            r"[^.?!\n]{0,12}\b(?:some|a few|one|the longest)\b[^.?!\n]{0,20}\d{4,6}\b|"
             r"\b(?:a few|some|one|single|rare|occasional\w*|very) (?:\w+ )?(?:sequences?|samples?|examples?|documents?|sentences?|clips?)\b[^.?!\n]{0,30}"
             r"\b(?:much|far|way|times|extremely|very|unusually) (?:\w+ )?long(?:er)?\b",
             on="line",

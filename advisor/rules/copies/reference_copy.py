@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from advisor.evidence import Evidence
+from advisor.reading.pattern import pattern
 from advisor.rules import remainder
 from advisor.rules.rule import Example, Form, Mark, Rule
 from advisor.rules.samples import job, oom, trace
 from advisor.rules.shares import share_marks
-from advisor.rules.situation import ADAPTER, ONLINE, PREFERENCE, builds_second, loads_weights, sharded
+from advisor.rules.situation import ADAPTER, ONLINE, PREFERENCE, TRAINING, builds_second, in_phase, loads_weights, sharded
 from advisor.run import Run
 
 
@@ -50,8 +51,12 @@ def _needless(run: Run, _evidence: Evidence) -> str | None:
     return "a reference model is given although the base with its adapters off is one: the trainer keeps what it is given" if passed else None
 
 
+PASSED = r"\bref_model\s?=\s?(?:AutoModel\w*\.from_pretrained|copy\.deepcopy|create_reference_model)"
+_PASSED = pattern(PASSED)
+
+
 def _base_is_reference(run: Run, evidence: Evidence) -> str | None:
-    if builds_second(evidence):
+    if builds_second(evidence) or any(_PASSED.search(line.text) for line in evidence.lines):
         return None  # whatever the method could do without, a second model is being made
     return "with adapters, the base itself is the reference" if run.job.method.kind in ADAPTER and run.job.reference != "copy" else None
 
@@ -138,6 +143,15 @@ RULE = Rule(
             "adapters",
             "with PEFT the base with adapters switched off is the reference",
             when=_base_is_reference,
+        ),
+        Mark(
+            "reference-copy-passed",
+            3.0,
+            "a second model is passed as the reference",
+            "trl DPOTrainer.__init__: a ref_model that is given is prepared and kept beside the model, whole where nothing divides it",
+            pattern=PASSED,
+            on="line",
+            when=lambda run, e: "" if run.job.parallel.strategy not in ("zero3", "fsdp1", "fsdp2") and in_phase(e, "load", *TRAINING, None) else None,
         ),
         Mark(
             "reference-copy-needless",

@@ -248,6 +248,18 @@ RULE = Rule(
             when=_explained_by_ranks,
         ),
         Mark(
+            "other-process-shared-machine",
+            2.5,
+            "somebody else runs on the same machine",
+            "in a container nvidia-smi names no process of another one (NVML sees this pid namespace alone)",
+            pattern=(
+                r"\b(?:another|other|different) (?:users?|people|persons?|students?|teams?|colleagues?)\b"
+                r"[^.?!\n]{0,20}\b(?:runs?|running|train\w*|us(?:es?|ing))\b"
+                r"[^.?!\n]{0,24}\b(?:same|this|the) (?:node|machine|server|gpus?|cards?|host)\b"
+            ),
+            when=lambda _, e: "" if counters.of(e).allocated is None else None,
+        ),
+        Mark(
             "other-process-zombie",
             2.5,
             "a dead run's process is spoken of",
