@@ -20,8 +20,8 @@ CASES = Path(__file__).parent / "cases"
 NAMES = sorted(p.name for p in CASES.iterdir() if (p / "expected.yaml").is_file()) if CASES.is_dir() else []
 
 # share of cases by kind of evidence: first finding right, right one among three. What is claimed anywhere is claimed of "thread" and "text".
-FLOORS = {"thread": (0.92, 0.98), "text": (0.90, 0.95), "constructed": (0.90, 0.95), "control": (1.0, 1.0)}
-FLOOR_FIX, FLOOR_FACTS = 0.90, 0.96
+FLOORS = {"thread": (1.0, 1.0), "text": (1.0, 1.0), "constructed": (1.0, 1.0), "control": (1.0, 1.0)}
+FLOOR_FIX, FLOOR_FACTS = 0.96, 0.99
 
 
 @dataclass

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -123,10 +123,19 @@ def names() -> tuple[str, ...]:
 
 
 def nearest(name: str) -> str | None:
-    """The known hub id nearest to a name that is not known; ``None`` where none is near."""
-    tails = _tails()
-    close = difflib.get_close_matches(re.split(r"[/\\]", name.strip().lower())[-1][:200], list(tails), n=1, cutoff=0.6)
+    """The known hub id nearest to a name that is not known; ``None`` where none is near. One with the same words and numbers comes first."""
+    tails, asked = _tails(), re.split(r"[/\\]", name.strip().lower())[-1][:200]
+    words = _words(asked)
+    same = [tail for tail in tails if words and words in _words(tail)]
+    close = difflib.get_close_matches(asked, same, n=1, cutoff=0.4) or difflib.get_close_matches(asked, list(tails), n=1, cutoff=0.6)
     return tails[close[0]].replace("__", "/", 1) if close else None
+
+
+@lru_cache(maxsize=4_096)
+def _words(name: str) -> str:
+    """A name's words and numbers, each between bars: ``llama3`` is ``|llama|3|``, and not the beginning of ``llama-30b``."""
+    found = re.findall(r"[a-z]+|\d+(?:\.\d+)?", name)
+    return f"|{'|'.join(found)}|" if found else ""
 
 
 def unknown(name: str | None) -> str:
