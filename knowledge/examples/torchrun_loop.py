@@ -22,4 +22,5 @@ with watch(model, optimizer, log="events.jsonl") as seen:
         optimizer.zero_grad()
 
 print(f"rank {dist.get_rank()}: {len(seen.findings)} faults")
+dist.barrier()  # no rank leaves while another one still sends
 dist.destroy_process_group()

@@ -46,6 +46,8 @@ def test_the_lightning_callback(tmp_path: Path) -> None:
     assert (tmp_path / "events.jsonl").is_file()
 
 
+# gloo's own threads now and then abort a process that is leaving ("terminate called without an active exception"); what is wrong is wrong each time
+@pytest.mark.flaky(reruns=2)
 def test_two_ranks_write_two_logs(tmp_path: Path) -> None:
     said = ran(tmp_path, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", str(EXAMPLES / "torchrun_loop.py"))
     assert said.count("rank 0: 0 faults") == said.count("rank 1: 0 faults") == 1  # two ranks may print into one line
